@@ -1,0 +1,80 @@
+# Everything sets itself up: a machine with Python 3.11 or newer and make is enough.
+# `make help` lists the targets.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help install develop demo test check format lock generate real image bench soak rules clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/.runtime ## make .venv with the command .venv/bin/apportion
+
+develop: $(VENV)/.develop ## the same with everything that tests and checks need
+
+demo: $(VENV)/.runtime ## play the story on an embedded cluster: slices made, waited for, freed
+	@$(BIN)/apportion demo
+
+test: $(VENV)/.develop ## every test that needs no long build; the real cluster where `make real` has run
+	$(PYTEST) -q
+
+check: $(VENV)/.develop ## format, lint, types, layers, generated files
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_tree.py
+
+format: $(VENV)/.develop ## rewrite the code in the project's format
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+real: $(VENV)/.develop ## build the real control plane and node that tests use (minutes; cached)
+	$(BIN)/python tools/real/build.py
+
+image: $(VENV)/.develop ## the container image as an OCI archive, without Docker
+	$(BIN)/python tools/image/build.py
+
+bench: $(VENV)/.runtime ## speed and packing beside their baselines
+	$(BIN)/apportion lab bench
+
+soak: $(VENV)/.develop ## the long campaigns in full count
+	APPORTION_SOAK=1 $(PYTEST) -q -m soak
+
+rules: $(VENV)/.develop ## contract rule x embedded x real, from the last test run
+	@test -f .cache/rules.json || $(PYTEST) -q
+	@$(BIN)/python tools/rules.py
+
+lock: $(VENV)/.develop ## pin all dependencies anew, with hashes and without addresses
+	$(UV) pip compile -q requirements/build.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal -o requirements/build.txt
+	$(UV) pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal -o requirements/runtime.txt
+	$(UV) pip compile -q pyproject.toml --group dev --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal -o requirements/dev.txt
+
+generate: $(VENV)/.develop ## stubs, CRDs and tables that scripts make from their sources
+	$(BIN)/python tools/generate/protos.py
+	$(BIN)/python tools/generate/crds.py
+
+clean: ## remove what make made in this folder
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+
+$(UV): requirements/build.txt
+	@test -n "$(PYTHON)" || { echo "apportion needs Python 3.11 or newer; install it, or name one: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@echo "setting up $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.txt
+	@touch $@
+
+$(VENV)/.runtime: $(UV) requirements/runtime.txt pyproject.toml
+	@$(UV) pip install -q --python $(VENV) --require-hashes -r requirements/runtime.txt
+	@$(UV) pip install -q --python $(VENV) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.develop: $(VENV)/.runtime requirements/dev.txt
+	@$(UV) pip install -q --python $(VENV) --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,108 @@
+"""What the webhook knows about the cluster, kept up to date by informers.
+
+Nodes say which static devices exist, NodeAccelerators which profiles can be made, Namespaces what their
+owners prefer. The answers for the rules are computed when one of these changes, not at each review.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from apportion.admission.offers import Offers
+from apportion.admission.pods import Surroundings
+from apportion.apis import kinds, names, profiles, quantity
+from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.meta import Bare
+from apportion.apis.nodes import Node
+from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
+
+
+class Knowledge:
+    """Follows nodes, accelerators, namespaces and, where one is configured, runtime classes."""
+
+    def __init__(self, client: Client, *, catalogued: Iterable[str], runtime_class: str | None = None) -> None:
+        self._catalogued = frozenset(catalogued)
+        self._runtime_class = runtime_class
+        self._static = Tally(static_profiles)
+        self._dynamic = Tally(dynamic_profiles)
+        self._offers: Offers | None = None
+        self._nodes = Informer(client, kinds.NODES, into=Node)
+        self._accelerators = Informer(
+            client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=names.DAS_NAMESPACE
+        )
+        self._namespaces = Informer(client, kinds.NAMESPACES, into=Bare)
+        self._runtime_classes = Informer(client, kinds.RUNTIME_CLASSES, into=Bare)
+        self._nodes.on_change(lambda old, new: self._note(self._static, old, new))
+        self._accelerators.on_change(lambda old, new: self._note(self._dynamic, old, new))
+
+    @property
+    def informers(self) -> list[Informer[Any]]:
+        followed: list[Informer[Any]] = [self._nodes, self._accelerators, self._namespaces]
+        return followed + ([self._runtime_classes] if self._runtime_class else [])
+
+    def synced(self) -> bool | str:
+        """A readiness check."""
+        waiting = [informer.kind.plural for informer in self.informers if not informer.has_synced]
+        return f"waiting for {', '.join(waiting)}" if waiting else True
+
+    def around(self, namespace: str) -> Surroundings:
+        """What the rules must know for a pod of this namespace."""
+        known = self._namespaces.get(namespace)
+        return Surroundings(
+            self.offers,
+            namespace_annotations=known.metadata.annotations if known else {},
+            runtime_class=self._usable_runtime_class(),
+        )
+
+    @property
+    def offers(self) -> Offers:
+        if self._offers is None:
+            self._offers = Offers(self._static.all(), self._dynamic.all(), self._catalogued)
+        return self._offers
+
+    def _note(self, tally: Tally, old: Any, new: Any) -> None:
+        if tally.note(old, new):
+            self._offers = None
+
+    def _usable_runtime_class(self) -> str | None:
+        """Only one that exists: an API server refuses pods that name a missing one (S02)."""
+        name = self._runtime_class
+        return name if name and self._runtime_classes.get(name) else None
+
+
+class Tally:
+    """Which profiles each object stands for, and the union of them all."""
+
+    def __init__(self, read: Callable[[Any], frozenset[str]]) -> None:
+        self._read = read
+        self._by_object: dict[str, frozenset[str]] = {}
+
+    def note(self, old: Any, new: Any) -> bool:
+        """Take in a change; True if the object stands for something else now. Heartbeats do not."""
+        name = (new or old).metadata.name
+        before = self._by_object.get(name, frozenset())
+        after = self._read(new) if new is not None else frozenset()
+        if after:
+            self._by_object[name] = after
+        else:
+            self._by_object.pop(name, None)
+        return before != after
+
+    def all(self) -> frozenset[str]:
+        return frozenset().union(*self._by_object.values())
+
+
+def static_profiles(node: Node) -> frozenset[str]:
+    """Profiles of which the node has devices, cut beforehand."""
+    return frozenset(
+        profile
+        for resource, amount in node.status.capacity.items()
+        if (profile := profiles.nvidia_profile(resource)) and quantity.parse(amount) > 0
+    )
+
+
+def dynamic_profiles(accelerator: NodeAccelerator) -> frozenset[str]:
+    """Profiles that its agent can make. Whether the agent is up now is the scheduler's question."""
+    return frozenset(profile.name for gpu in accelerator.status.gpus if gpu.mig_enabled for profile in gpu.profiles)

@@ -1,0 +1,78 @@
+"""All slice rules for one pod, in their order.
+
+The pod is plain JSON and is changed in place; the caller compares it with what came in. The same rules
+serve the pod template of a Job (M02), whose pods then arrive in their final form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apportion.admission import mechanism, memory, requests, slices, updates
+from apportion.admission.mechanism import Mechanism
+from apportion.admission.offers import Offers
+from apportion.admission.requests import Want
+from apportion.apis import names
+
+POD_ROOT = "spec"
+TEMPLATE_ROOT = "spec.template.spec"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the rules must know besides the pod."""
+
+    offers: Offers
+    namespace_annotations: Mapping[str, str] = field(default_factory=dict)
+    tiers: Sequence[str] = mechanism.DEFAULT_TIERS
+    runtime_class: str | None = None
+    """Set on pods with slices that name none; None leaves them alone (S02)."""
+
+
+def create(pod: dict[str, Any], around: Surroundings, root: str = POD_ROOT) -> list[str]:
+    """Apply the rules to a new pod; returns what was done, in words for the log. Refusals are InputErrors."""
+    spec = requests.mapping(pod.get("spec"), root)
+    metadata = requests.mapping(pod.get("metadata"), "metadata")
+    annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
+    asked = [(container, requests.slices(container)) for container in requests.containers(spec, root)]
+    wants = [want for _, listed in asked for want in listed]
+    slices.check(wants, around.offers)
+    done: list[str] = []
+    if wants and _mechanism(wants, annotations, around) is Mechanism.dynamic:
+        done += slices.rewrite(wants)
+        done += slices.direct(spec, root)
+        done += _runtime_class(spec, around)
+        done += memory.inject(metadata, [(container, memory.needed(listed)) for container, listed in asked])
+    else:
+        done += memory.inject(metadata, [(container, 0) for container, _ in asked])
+    if metadata:
+        pod["metadata"] = metadata
+    return done
+
+
+def update(pod: dict[str, Any], old: dict[str, Any], root: str = POD_ROOT) -> list[str]:
+    """Repeat on a changed pod what was done when it was created."""
+    return updates.repeat(pod, old, root)
+
+
+def _mechanism(wants: list[Want], annotations: Mapping[str, str], around: Surroundings) -> Mechanism:
+    preferred = mechanism.preference(
+        (f"metadata.annotations[{names.MIG_MODE}]", annotations.get(names.MIG_MODE)),
+        (f"annotation {names.MIG_MODE} of the namespace", around.namespace_annotations.get(names.MIG_MODE)),
+    )
+    return mechanism.decide(
+        slices.profiles_of(wants, ours=False),
+        around.offers,
+        preferred=preferred,
+        bound_to_dynamic=slices.profiles_of(wants, ours=True),
+        tiers=around.tiers,
+    )
+
+
+def _runtime_class(spec: dict[str, Any], around: Surroundings) -> list[str]:
+    if around.runtime_class is None or spec.get("runtimeClassName"):
+        return []
+    spec["runtimeClassName"] = around.runtime_class
+    return [f"runtimeClassName -> {around.runtime_class}"]

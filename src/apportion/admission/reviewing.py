@@ -1,0 +1,71 @@
+"""From a question of the API server to its answer: which rules apply to which object.
+
+Pods are rewritten when they are created, Jobs in their template (M02), and both keep their form when they
+are updated. Templates of Deployments, ReplicaSets and StatefulSets are never touched: their controllers
+would see a difference and roll for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from apportion.admission import differ, pods, review
+from apportion.admission.pods import Surroundings
+from apportion.admission.requests import mapping
+from apportion.admission.review import Answer, Question
+from apportion.apis.errors import InputError
+
+log = logging.getLogger(__name__)
+
+SurroundingsOf = Callable[[str], Surroundings]
+"""What the rules must know about a namespace."""
+
+
+def slices(question: Question, surroundings: SurroundingsOf) -> Answer:
+    """Answer `/mutate-slices`. Raises InputError for what is refused."""
+    if question.sub_resource or question.operation not in {"CREATE", "UPDATE"}:
+        return review.allowed(question.uid)
+    place = _PLACES.get((question.kind.group, question.kind.kind))
+    if place is None:
+        return review.allowed(question.uid)
+    find, root = place
+    before, after = question.new(), question.new()
+    if question.operation == "CREATE":
+        done = pods.create(find(after), surroundings(question.namespace), root)
+    else:
+        done = pods.update(find(after), find(question.old()), root)
+    _log(question, after, done)
+    return review.allowed(question.uid, differ.difference(before, after))
+
+
+def _itself(pod: dict[str, Any]) -> dict[str, Any]:
+    return pod
+
+
+def _template(job: dict[str, Any]) -> dict[str, Any]:
+    return mapping(mapping(job.get("spec"), "spec").get("template"), "spec.template")
+
+
+_PLACES: dict[tuple[str, str], tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
+    ("", "Pod"): (_itself, pods.POD_ROOT),
+    ("batch", "Job"): (_template, pods.TEMPLATE_ROOT),
+}
+
+
+def _log(question: Question, after: dict[str, Any], done: list[str]) -> None:
+    if done:
+        log.info("%s: %s", named(question, after), "; ".join(done))
+
+
+def named(question: Question, obj: dict[str, Any]) -> str:
+    """`Pod default/name`; a pod that its controller did not name yet goes by its generateName."""
+    metadata = mapping(obj.get("metadata"), "metadata")
+    name = question.name or metadata.get("name") or metadata.get("generateName") or "?"
+    return f"{question.kind.kind} {question.namespace}/{name}"
+
+
+def refusal(question: Question, error: InputError) -> Answer:
+    log.info("%s refused: %s", question.label, error)
+    return review.refused(question.uid, error)

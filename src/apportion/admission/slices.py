@@ -1,0 +1,77 @@
+"""Requests for MIG devices become requests for slices that we make on demand (S01, S03, D03).
+
+nvidia.com/mig-1g.5gb: 2      ->   mig.das.com/1g.5gb: 2          limits and requests alike
+nvidia.com/mig-1g.5gb.me: 1   ->   mig.das.com/1g.5gb-plus-me: 1
+schedulerName: default-scheduler -> das-scheduler
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from apportion.admission.offers import Offers
+from apportion.admission.requests import Want
+from apportion.apis import names, profiles
+from apportion.apis.errors import RequestError
+
+
+def check(wants: Iterable[Want], offers: Offers) -> None:
+    """Refuse what can never be right: a profile that no model has, one profile under two names."""
+    seen: dict[tuple[str, str], Want] = {}
+    for want in wants:
+        offers.require(want.profile, field=want.field)
+        other = seen.setdefault((want.container.field, want.profile), want)
+        if other is not want:
+            raise RequestError(
+                want.field,
+                want.count,
+                f"the container asks for {want.profile} as {other.resource} too; "
+                f"keep one of them, with the number of slices that you want in all",
+                code="TwoSpellings",
+            )
+
+
+def rewrite(wants: Iterable[Want]) -> list[str]:
+    """Ask for slices of ours instead; returns what was done, for the log."""
+    done = []
+    for want in wants:
+        resource = profiles.slice_resource(want.profile)
+        if resource != want.resource:
+            want.container.drop(want.resource)
+            done.append(f"{want.resource} -> {resource} x {want.count} in container {want.container.name}")
+        want.container.put(resource, want.count)
+    return done
+
+
+def direct(spec: dict[str, Any], root: str) -> list[str]:
+    """Hand the pod to a scheduler that places slices."""
+    _refuse_preset_node(spec, root)
+    current = spec.get("schedulerName") or names.DEFAULT_SCHEDULER
+    if current in names.OUR_SCHEDULERS:
+        return []
+    if current != names.DEFAULT_SCHEDULER:
+        raise RequestError(
+            f"{root}.schedulerName",
+            current,
+            f"this scheduler cannot place MIG slices; leave it out, or write {' or '.join(names.OUR_SCHEDULERS)}",
+            code="ForeignScheduler",
+        )
+    spec["schedulerName"] = names.DAS_SCHEDULER
+    return [f"schedulerName -> {names.DAS_SCHEDULER}"]
+
+
+def profiles_of(wants: Sequence[Want], *, ours: bool) -> set[str]:
+    return {want.profile for want in wants if want.ours is ours}
+
+
+def _refuse_preset_node(spec: dict[str, Any], root: str) -> None:
+    node = spec.get("nodeName")
+    if node:
+        raise RequestError(
+            f"{root}.nodeName",
+            node,
+            "a pod with MIG slices must be placed by the scheduler, or it would get none; "
+            f"leave nodeName out and use nodeSelector {names.HOSTNAME_LABEL} instead",
+            code="PresetNode",
+        )

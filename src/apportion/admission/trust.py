@@ -1,0 +1,82 @@
+"""How API servers come to trust us: our certificate bundle in the webhook configurations.
+
+The bundle is written into those entries of a configuration that call our Service, and nowhere else, and
+written again when somebody applies the configuration without it. A configuration that is not there needs
+nothing: each one can be removed alone (D02).
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apportion.apis.kinds import Kind
+from apportion.cluster.client import Client, PatchType
+from apportion.cluster.informer import Informer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A configuration that makes API servers call us."""
+
+    kind: Kind
+    name: str
+
+
+class Publisher:
+    """Keeps one bundle in all our configurations."""
+
+    def __init__(self, client: Client, callers: Sequence[Caller], *, service: str, namespace: str) -> None:
+        self._client = client
+        self._service = {"name": service, "namespace": namespace}
+        self._bundle: str | None = None
+        self._followed = {
+            caller: Informer(client, caller.kind, into=dict, fields=f"metadata.name={caller.name}")
+            for caller in callers
+        }
+
+    @property
+    def informers(self) -> list[Informer[dict[str, Any]]]:
+        return list(self._followed.values())
+
+    def on_change(self, wake: Callable[[], None]) -> None:
+        for informer in self.informers:
+            informer.on_change(lambda _old, _new: wake())
+
+    async def publish(self, bundle: bytes) -> None:
+        """Write the bundle where it is missing. A conflict is the caller's to try again."""
+        self._bundle = base64.b64encode(bundle).decode()
+        for caller, informer in self._followed.items():
+            configuration = informer.get(caller.name)
+            operations = self._operations(configuration) if configuration else []
+            if operations:
+                await self._client.patch(caller.kind, caller.name, operations, how=PatchType.json)
+                log.info("published the certificate bundle in %s", caller.name)
+
+    def published(self) -> bool | str:
+        """True once every configuration that exists carries the bundle; a readiness check."""
+        lacking = [
+            caller.name
+            for caller, informer in self._followed.items()
+            if (found := informer.get(caller.name)) and (self._bundle is None or self._operations(found))
+        ]
+        if lacking:
+            return f"the certificate bundle is not yet in {', '.join(lacking)}"
+        return self._bundle is not None
+
+    def _operations(self, configuration: dict[str, Any]) -> list[dict[str, Any]]:
+        operations: list[dict[str, Any]] = []
+        for index, webhook in enumerate(configuration.get("webhooks") or []):
+            client_config = webhook.get("clientConfig") or {}
+            service = client_config.get("service") or {}
+            ours = self._service.items() <= service.items()
+            if ours and client_config.get("caBundle") != self._bundle:
+                at = f"/webhooks/{index}"
+                operations.append({"op": "test", "path": f"{at}/name", "value": webhook["name"]})
+                operations.append({"op": "add", "path": f"{at}/clientConfig/caBundle", "value": self._bundle})
+        return operations

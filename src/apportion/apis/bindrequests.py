@@ -1,0 +1,43 @@
+"""BindRequest: the scheduler hands a pod that shares a GPU over to the binder. Design, section 3."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from apportion.apis.meta import Conditions, ObjectMeta, Wire
+
+
+class ReceivedGpu(Wire):
+    count: Annotated[int, Meta(ge=0, description="Devices that the pod gets.")] = 1
+    portion: Annotated[str, Meta(description="Share of each device, as a plain decimal.")] = ""
+    memory_mib: Annotated[int, Meta(ge=0, description="The same in MiB.")] = msgspec.field(default=0, name="memoryMiB")
+
+
+class BindRequestSpec(Wire, kw_only=True):
+    pod_name: Annotated[str, Meta(min_length=1)]
+    pod_uid: Annotated[str, Meta(description="The binder refuses a pod of another uid.")] = msgspec.field(
+        default="", name="podUID"
+    )
+    selected_node: Annotated[str, Meta(min_length=1)]
+    selected_gpu_groups: list[str] = msgspec.field(default_factory=list, name="selectedGPUGroups")
+    received_resource_type: str = ""
+    received_gpu: ReceivedGpu | None = msgspec.field(default=None, name="receivedGPU")
+    backoff_limit: Annotated[int, Meta(ge=0)] = 0
+
+
+class BindRequestStatus(Wire):
+    phase: str = ""
+    reason: str = ""
+    failed_attempts: int = 0
+    conditions: Conditions = []
+
+
+class BindRequest(Wire, kw_only=True):
+    """One pod to be bound to a shared GPU."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: BindRequestSpec
+    status: BindRequestStatus = msgspec.field(default_factory=BindRequestStatus)

@@ -1,0 +1,107 @@
+"""AllocationClaim: one MIG slice, promised to one pod on one place of one GPU.
+
+The scheduler writes it once the node is chosen and before it binds the pod; the node's agent makes the
+slice, moves the state on, and removes the finalizer when the slice is gone. Rule S06.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from apportion.apis import names
+from apportion.apis.meta import Condition, Conditions, ObjectMeta, Wire
+
+CREATED, PROCESSING, IN_USE = "created", "processing", "inUse"
+STATE_CONDITION = "State"
+
+
+class MigPlacement(Wire, omit_defaults=False):
+    """Where a slice lies on its GPU, in memory units."""
+
+    start: Annotated[int, Meta(ge=0, description="First memory unit that the slice covers.")]
+    size: Annotated[int, Meta(ge=1, description="How many memory units it covers.")]
+
+
+class PodReference(Wire, omit_defaults=False, kw_only=True):
+    kind: str = "Pod"
+    namespace: str
+    name: str
+    uid: str
+
+
+class AllocationClaimSpec(Wire):
+    profile: Annotated[str, Meta(min_length=1, description="MIG profile, for example 1g.5gb or 1g.5gb+me.")]
+    gpu_uuid: Annotated[str, Meta(description="The GPU that the slice lies on.")] = msgspec.field(name="gpuUUID")
+    mig_placement: Annotated[MigPlacement, Meta(description="The slice's place on that GPU.")]
+    nodename: Annotated[str, Meta(min_length=1, description="The node that the pod is bound to.")]
+    pod_ref: Annotated[PodReference, Meta(description="The pod that the slice belongs to.")]
+    containers: Annotated[list[str], Meta(description="Containers of that pod that use the slice.")] = []
+
+
+class AllocationClaimStatus(Wire):
+    state: Annotated[str, Meta(description="created, then processing, then inUse.")] = ""
+    mig_uuid: Annotated[str, Meta(description="The slice as the driver names it; set before inUse.")] = msgspec.field(
+        default="", name="migUUID"
+    )
+    conditions: Conditions = []
+
+
+class AllocationClaim(Wire, kw_only=True):
+    """One MIG slice of one pod."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: AllocationClaimSpec
+    status: AllocationClaimStatus = msgspec.field(default_factory=AllocationClaimStatus)
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def state(self) -> str:
+        return self.status.state
+
+
+def claim_name(pod_uid: str, container: str, index: int) -> str:
+    """Longer than 63 characters, so good as a name and never as a label value."""
+    return f"{pod_uid}-{container}-{index}"
+
+
+def state_condition(state: str, *, now: str, generation: int = 0, message: str | None = None) -> Condition:
+    """The condition that goes with a state; a failure may say more than the state does."""
+    return Condition(
+        type=STATE_CONDITION,
+        status="True",
+        reason=state,
+        message=message or f"Allocation is {state}",
+        last_transition_time=now,
+        observed_generation=generation,
+    )
+
+
+def new_claim(
+    *,
+    name: str,
+    profile: str,
+    gpu_uuid: str,
+    start: int,
+    size: int,
+    nodename: str,
+    pod: PodReference,
+    containers: list[str],
+) -> AllocationClaim:
+    """A claim as the scheduler creates it; its state follows through the status subresource."""
+    return AllocationClaim(
+        metadata=ObjectMeta(name=name, namespace=names.DAS_NAMESPACE, finalizers=[names.SLICE_FINALIZER]),
+        spec=AllocationClaimSpec(
+            profile=profile,
+            gpu_uuid=gpu_uuid,
+            mig_placement=MigPlacement(start=start, size=size),
+            nodename=nodename,
+            pod_ref=pod,
+            containers=containers,
+        ),
+    )

@@ -1,0 +1,164 @@
+"""The CustomResourceDefinitions of every kind of ours, made from the types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from apportion.apis import accelerators, bindrequests, claims, dasoperator, kaiconfig, kinds, podgroups, queues, schema
+from apportion.apis.kinds import Kind
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of `kubectl get`; `wide` ones show with -o wide only."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a CRD says beyond its type."""
+
+    kind: Kind
+    struct: type[msgspec.Struct]
+    short_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    open_spec: bool = False  # other people's manifests carry fields that we do not know: keep them
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+READY = '.status.conditions[?(@.type=="Ready")].status'
+
+DEFINITIONS = (
+    Definition(
+        kinds.ALLOCATION_CLAIMS,
+        claims.AllocationClaim,
+        ("alloc",),
+        (
+            AGE,
+            Column("Profile", ".spec.profile", wide=True),
+            Column("Node", ".spec.nodename", wide=True),
+            Column("GPU", ".spec.gpuUUID", wide=True),
+            Column("State", ".status.state", wide=True),
+        ),
+    ),
+    Definition(
+        kinds.NODE_ACCELERATORS,
+        accelerators.NodeAccelerator,
+        (),
+        (Column("Ready", READY), AGE, Column("Agent", ".status.agent.name", wide=True)),
+    ),
+    Definition(
+        kinds.DAS_OPERATORS,
+        dasoperator.DASOperator,
+        (),
+        (
+            Column("Available", '.status.conditions[?(@.type=="Available")].status'),
+            Column("Degraded", '.status.conditions[?(@.type=="Degraded")].status'),
+            Column("Emulated", ".spec.emulatedMode"),
+            AGE,
+        ),
+        open_spec=True,
+    ),
+    Definition(
+        kinds.QUEUES,
+        queues.Queue,
+        (),
+        (
+            Column("Priority", ".spec.priority", "integer"),
+            Column("Parent", ".spec.parentQueue"),
+            Column("GPU-Quota", ".spec.resources.gpu.quota", "number"),
+            AGE,
+            Column("DisplayName", ".spec.displayName", wide=True),
+        ),
+    ),
+    Definition(
+        kinds.POD_GROUPS,
+        podgroups.PodGroup,
+        ("pg",),
+        (
+            Column("MinMember", ".spec.minMember", "integer"),
+            Column("Queue", ".spec.queue"),
+            Column("Phase", ".status.phase"),
+            AGE,
+        ),
+        open_spec=True,
+    ),
+    Definition(
+        kinds.BIND_REQUESTS,
+        bindrequests.BindRequest,
+        (),
+        (
+            Column("Pod", ".spec.podName"),
+            Column("Node", ".spec.selectedNode"),
+            Column("Phase", ".status.phase"),
+            AGE,
+        ),
+    ),
+    Definition(
+        kinds.KAI_CONFIGS,
+        kaiconfig.Config,
+        (),
+        (Column("GPU-Sharing", ".spec.admission.gpuSharing", "boolean"), AGE),
+        open_spec=True,
+    ),
+)
+
+
+def crds() -> list[JSON]:
+    """All of them, ready to be applied."""
+    return [_crd(definition) for definition in DEFINITIONS]
+
+
+def _crd(definition: Definition) -> JSON:
+    kind = definition.kind
+    names: JSON = {
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+    }
+    if definition.short_names:
+        names["shortNames"] = list(definition.short_names)
+    return {
+        "apiVersion": kinds.CUSTOM_RESOURCE_DEFINITIONS.api_version,
+        "kind": kinds.CUSTOM_RESOURCE_DEFINITIONS.kind,
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "names": names,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": _object_schema(definition)},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(column) for column in definition.columns],
+                }
+            ],
+        },
+    }
+
+
+def _object_schema(definition: Definition) -> JSON:
+    whole = schema.structural(definition.struct)
+    properties = whole["properties"]
+    properties["metadata"] = {"type": "object"}  # the server knows it better, and allows nothing else here
+    if definition.open_spec:
+        properties["spec"]["x-kubernetes-preserve-unknown-fields"] = True
+    return {**whole, "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **properties}}
+
+
+def _column(column: Column) -> JSON:
+    wide = {"priority": 1} if column.wide else {}
+    return {"name": column.name, "type": column.type, "jsonPath": column.path, **wide}

@@ -1,0 +1,1 @@
+"""What a kubelet says and hears on its unix sockets, and what it writes down about devices."""

@@ -1,0 +1,88 @@
+"""Every name that crosses a wire, once.
+
+Resources, labels, annotations, environment variables, finalizers, namespaces and object names that
+users or other systems see. Names of the documents stay as they are; our own begin with `apportion.io/`.
+Other modules import these names and never spell one out.
+"""
+
+from __future__ import annotations
+
+# Resources
+NVIDIA_GPU = "nvidia.com/gpu"
+NVIDIA_MIG_PREFIX = "nvidia.com/mig-"
+SLICE_PREFIX = "mig.das.com/"
+GPU_MEMORY = "gpu.das.com/mem"
+PLUS_ON_WIRE = "-plus-"
+
+# Namespaces and fixed object names
+DAS_NAMESPACE = "das-operator"
+KAI_NAMESPACE = "kai-scheduler"
+RESERVATION_NAMESPACE = "kai-resource-reservation"
+DAS_OPERATOR_OBJECT = "cluster"
+KAI_CONFIG_OBJECT = "kai-config"
+SLICE_WEBHOOK_CONFIGURATION = "das-mutating-webhook-configuration"
+FALLBACK_WEBHOOK_CONFIGURATION = "gpu-allocation-webhook"
+WEBHOOK_SERVICE = "das-operator-webhook"
+WEBHOOK_CERTIFICATE_SECRET = "das-operator-webhook-certs"  # noqa: S105  the Secret's name
+SCHEDULER_LEASE = "das-scheduler"
+
+# Schedulers
+DEFAULT_SCHEDULER = "default-scheduler"
+DAS_SCHEDULER = "das-scheduler"
+KAI_SCHEDULER = "kai-scheduler"
+OUR_SCHEDULERS = (DAS_SCHEDULER, KAI_SCHEDULER)
+
+# Labels
+APP_LABEL = "app.kubernetes.io/name"
+AGENT_APP = "das-operator-daemonset"
+WEBHOOK_APP = "das-operator-webhook"
+MIG_CAPABLE_LABEL = "nvidia.com/mig.capable"
+GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
+QUEUE_LABEL = "kai.scheduler/queue"
+GPU_GROUP_LABEL = "runai-gpu-group"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+# Annotations users write
+GPU_FRACTION = "gpu-fraction"
+GPU_SHARE_MEMORY = "gpu-memory"
+GPU_FRACTION_DEVICES = "gpu-fraction-num-devices"
+GPU_FRACTION_CONTAINER = "gpu-fraction-container-name"
+POD_GROUP = "pod-group-name"
+POLICY = "apportion.io/policy"
+MIG_MODE = "apportion.io/mig"
+FALLBACK_TIERS = "apportion.io/fallback-tiers"
+FALLBACK_AT_END = "apportion.io/fallback-at-end"
+MIG_CONFIG = "run.ai/mig.config"
+
+# Annotations for simulated containers: how long the work of an image takes that we cannot run, and how it ends
+SIMULATED_SECONDS = "apportion.io/simulated-seconds"
+SIMULATED_EXIT_CODE = "apportion.io/simulated-exit-code"
+
+# Annotations we write
+INJECTED_MEMORY = "apportion.io/injected-memory"
+EMULATED_GPUS = "apportion.io/emulated-gpus"
+EMULATED_FAILURES = "apportion.io/emulated-failures"
+CDI_POD_UID = "apportion.io/pod-uid"
+CDI_CONTAINERS = "apportion.io/containers"
+FALLBACK_APPLIED = "gpu-webhook.k8s.io/fallback"
+RECEIVED_RESOURCE_TYPE = "received-resource-type"
+RESERVED_GPU = "run.ai/reserve_for_gpu_index"
+
+# Finalizers
+SLICE_FINALIZER = "apportion.io/slice"
+
+# Container environment
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+GPU_PORTION = "GPU_PORTION"
+
+# CDI
+CDI_VENDOR_CLASS = "apportion.io/slice"
+CDI_ANNOTATION_PREFIX = "cdi.k8s.io/"
+
+# The image of every plane; an embedded kubelet runs images of this repository name as child processes.
+IMAGE_REPOSITORY = "apportion"
+
+# What the embedded kubelet tells a plane that runs as a child process, where a real one would mount
+SERVICE_ACCOUNT_DIR_ENV = "APPORTION_SERVICE_ACCOUNT_DIR"

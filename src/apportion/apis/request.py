@@ -1,0 +1,114 @@
+"""What a pod asks for, read once.
+
+`parse_pod` turns the wire form into a `Request`; nobody else looks at annotations, limits or init
+containers. Amounts are integers: CPU in milli, memory in bytes, GPU memory in MiB, shares in milli-GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from apportion.apis import names
+from apportion.apis.demand import effective_resources
+from apportion.apis.errors import RequestError
+from apportion.apis.noderules import NodeRules, compile_rules
+from apportion.apis.pods import Pod
+from apportion.apis.shares import Share, read_share
+from apportion.apis.slicewants import SliceWant, read_slices
+
+__all__ = ["POLICIES", "Request", "RequestError", "Share", "SliceWant", "parse_pod"]
+
+POLICIES = ("fragmentation", "pack", "spread", "first-fit", "best-fit")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One pod as the deciding code sees it."""
+
+    uid: str
+    namespace: str
+    name: str
+    labels: Mapping[str, str] = {}
+    scheduler_name: str = names.DEFAULT_SCHEDULER
+    node_name: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    queue: str | None = None
+    group: str | None = None
+    policy: str | None = None
+    whole_gpus: int = 0
+    share: Share | None = None
+    slices: tuple[SliceWant, ...] = ()
+    resources: Mapping[str, int] = {}
+    rules: NodeRules = NodeRules()
+    gates: tuple[str, ...] = ()
+    created: str = ""
+    owner: str | None = None
+    terminating: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def gated(self) -> bool:
+        return bool(self.gates)
+
+    @property
+    def wants_gpu(self) -> bool:
+        return bool(self.slices or self.share or self.whole_gpus)
+
+
+def parse_pod(pod: Pod) -> Request:
+    """The pod's request; what can never be right is refused with the field, the value and the fix."""
+    meta, spec = pod.metadata, pod.spec
+    resources = effective_resources(spec)
+    slices = read_slices(spec)
+    share = read_share(pod) if spec.scheduler_name == names.KAI_SCHEDULER else None
+    whole = resources.get(names.NVIDIA_GPU, 0)
+    if share is not None and (whole or slices or _asks_static_mig(resources)):
+        raise RequestError(
+            f"metadata.annotations[{share.annotation}]",
+            meta.annotations[share.annotation],
+            "a pod with a share may not ask for whole GPUs or MIG slices too; remove one of them",
+        )
+    owner = meta.controller
+    return Request(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name or meta.generate_name,
+        labels=meta.labels,
+        scheduler_name=spec.scheduler_name,
+        node_name=spec.node_name,
+        priority=spec.priority or 0,
+        priority_class=spec.priority_class_name,
+        queue=meta.labels.get(names.QUEUE_LABEL),
+        group=meta.annotations.get(names.POD_GROUP),
+        policy=_policy(meta.annotations),
+        whole_gpus=whole,
+        share=share,
+        slices=slices,
+        resources=resources,
+        rules=compile_rules(pod),
+        gates=tuple(gate.name for gate in spec.scheduling_gates),
+        created=meta.creation_timestamp or "",
+        owner=owner.uid if owner else None,
+        terminating=meta.deleting,
+    )
+
+
+def _policy(annotations: Mapping[str, str]) -> str | None:
+    policy = annotations.get(names.POLICY)
+    if policy is not None and policy not in POLICIES:
+        raise RequestError(
+            f"metadata.annotations[{names.POLICY}]",
+            policy,
+            f"must be one of {', '.join(POLICIES)}",
+            code="UnknownPolicy",
+        )
+    return policy
+
+
+def _asks_static_mig(resources: Mapping[str, int]) -> bool:
+    return any(name.startswith(names.NVIDIA_MIG_PREFIX) for name in resources)

@@ -1,0 +1,39 @@
+"""`apportion scheduler`: the scheduler plane as a process."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def command(
+    probes: Annotated[
+        str, typer.Option(help="Address of /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES")
+    ] = "127.0.0.1:9401",
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of claims, NodeAccelerators and the lease.")
+    ] = "das-operator",
+    policy: Annotated[str, typer.Option(help="fragmentation, pack, spread, first-fit or best-fit.")] = "fragmentation",
+    lease_duration: Annotated[float, typer.Option(help="Seconds after which a silent leader is replaced.")] = 15.0,
+    log_level: Annotated[
+        str, typer.Option(help="Normal, Debug, or a Python level.", envvar="APPORTION_LOG_LEVEL")
+    ] = "Normal",
+) -> None:
+    """Place pods of das-scheduler and kai-scheduler: claims first, then the binding. One process leads."""
+    from apportion.apis.request import POLICIES
+    from apportion.cluster import process
+    from apportion.scheduler import main
+    from apportion.scheduler.settings import Settings
+
+    if policy not in POLICIES:
+        raise typer.BadParameter(f"{policy!r} is no policy: choose one of {', '.join(POLICIES)}", param_hint="--policy")
+    settings = Settings(
+        probes=probes,
+        namespace=namespace,
+        policy=policy,
+        lease_duration=lease_duration,
+        lease_renew_deadline=lease_duration * 2 / 3,
+        lease_retry=max(0.1, lease_duration * 2 / 15),
+    )
+    process.run(lambda: main.run(settings), name="scheduler", level=log_level)

@@ -1,0 +1,106 @@
+"""What is known about embedded clusters of this machine, kept in one small file each.
+
+`up` writes it, `down` reads it, and the next `up` removes what a killed cluster could not remove itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+STARTING, READY, FAILED = "starting", "ready", "failed"
+
+
+class State(msgspec.Struct):
+    """One cluster. `started` tells its process from a later one with the same number."""
+
+    name: str
+    pid: int
+    started: str
+    root: str = ""
+    kubeconfig: str = ""
+    server: str = ""
+    phase: str = STARTING
+    problem: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return started_at(self.pid) == self.started != ""
+
+
+def folder() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return Path(base) / "apportion"
+
+
+def state_path(name: str) -> Path:
+    return folder() / f"{name}.json"
+
+
+def log_path(name: str) -> Path:
+    return folder() / f"{name}.log"
+
+
+def kubeconfig_path(name: str) -> Path:
+    return folder() / f"{name}.kubeconfig"
+
+
+def read(name: str) -> State | None:
+    try:
+        return msgspec.json.decode(state_path(name).read_bytes(), type=State)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write(state: State) -> None:
+    path = state_path(state.name)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(msgspec.json.encode(state))
+    beside.replace(path)
+
+
+def mine(name: str) -> State:
+    return State(name=name, pid=os.getpid(), started=started_at(os.getpid()))
+
+
+def started_at(pid: int) -> str:
+    """When a process began, as the kernel counts it; empty if there is none, or where that cannot be told."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def clean_up(state: State) -> None:
+    """Remove what a cluster that is gone has left."""
+    root = Path(state.root) if state.root else None
+    if root is not None and root.name.startswith("ap-"):  # only folders that we made ourselves
+        shutil.rmtree(root, ignore_errors=True)
+    if state.kubeconfig:
+        Path(state.kubeconfig).unlink(missing_ok=True)
+    state_path(state.name).unlink(missing_ok=True)
+
+
+def stop(state: State, *, seconds: float) -> bool:
+    """End a cluster's process: politely, then without asking. Whether it obeyed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(state.pid, signal.SIGTERM)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not state.alive:
+            return True
+        time.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(state.pid, signal.SIGKILL)
+    while state.alive and time.monotonic() < end + seconds:
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,182 @@
+"""How to reach a cluster: the service account of a pod, or a kubeconfig, made into a transport.
+
+Kubeconfigs: token, token file, client certificate, basic authentication and exec plugins; several files
+in `KUBECONFIG` are merged as kubectl does (the first one to name something wins).
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apportion.apis import names
+from apportion.cluster import credentials, pemfile
+from apportion.cluster.errors import ConfigError
+from apportion.cluster.transport import Credentials, HttpTransport, Transport
+
+SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def connect() -> Transport:
+    """In a pod its service account, elsewhere the kubeconfig."""
+    return in_cluster() if os.environ.get("KUBERNETES_SERVICE_HOST") else from_kubeconfig()
+
+
+def in_cluster() -> Transport:
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: this process does not run in a pod")
+    folder = Path(os.environ.get(names.SERVICE_ACCOUNT_DIR_ENV, SERVICE_ACCOUNT_DIR))
+    try:
+        tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    except OSError as error:
+        raise ConfigError(f"the service account folder {folder} has no readable ca.crt: {error}") from error
+    address = f"[{host}]" if ":" in host else host
+    return HttpTransport(f"https://{address}:{port}", tls=tls, credentials=credentials.token_file(folder / "token"))
+
+
+def from_kubeconfig(path: str | Path | None = None, *, context: str | None = None) -> Transport:
+    config = load(path)
+    chosen = context or config.get("current-context")
+    if not chosen:
+        raise ConfigError("the kubeconfig has no current-context: choose one with kubectl config use-context")
+    selected = _entry(config, "contexts", chosen, "context")
+    cluster = _entry(config, "clusters", selected.get("cluster"), "cluster")
+    user = _entry(config, "users", selected["user"], "user") if selected.get("user") else {}
+    server = cluster.get("server")
+    if not server:
+        raise ConfigError(f"cluster {selected.get('cluster')!r} of the kubeconfig has no server")
+    if cluster.get("proxy-url"):
+        raise ConfigError(f"cluster {selected.get('cluster')!r} asks for proxy-url, which is not supported")
+    tls = _tls(cluster, user) if server.startswith("https") else None
+    return HttpTransport(
+        server,
+        tls=tls,
+        credentials=_credentials(user, cluster, tls),
+        server_hostname=cluster.get("tls-server-name"),
+    )
+
+
+def current_namespace(path: str | Path | None = None) -> str:
+    config = load(path)
+    selected = _entry(config, "contexts", config.get("current-context"), "context")
+    return str(selected.get("namespace") or "default")
+
+
+def load(path: str | Path | None = None) -> dict[str, Any]:
+    """One kubeconfig out of a file, or of all files that KUBECONFIG names; relative paths made absolute."""
+    merged: dict[str, Any] = {"clusters": [], "users": [], "contexts": []}
+    files = _files(path)
+    for file in files:
+        config = _read(file)
+        _absolute(config, file.parent)
+        for section in ("clusters", "users", "contexts"):
+            known = {entry["name"] for entry in merged[section]}
+            merged[section] += [entry for entry in config.get(section) or [] if entry["name"] not in known]
+        merged.setdefault("current-context", config["current-context"]) if config.get("current-context") else None
+    return merged
+
+
+def _files(path: str | Path | None) -> list[Path]:
+    if path is not None:
+        return [_existing(Path(path).expanduser())]
+    listed = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if listed:
+        found = [file for file in listed if file.exists()]
+        return found or [_existing(listed[0])]
+    return [_existing(Path("~/.kube/config").expanduser())]
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise ConfigError(f"there is no kubeconfig {path}: set KUBECONFIG, or start a cluster with `apportion up`")
+    return path
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"the kubeconfig {file} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"the kubeconfig {file} holds no mapping")
+    return config
+
+
+def _absolute(config: dict[str, Any], folder: Path) -> None:
+    paths = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+    for section, field in (("clusters", "cluster"), ("users", "user")):
+        for entry in config.get(section) or []:
+            body = entry.get(field) or {}
+            for key in paths:
+                if body.get(key):
+                    body[key] = str(folder / body[key])
+            command = (body.get("exec") or {}).get("command", "")
+            if "/" in command:
+                body["exec"]["command"] = str(folder / command)
+
+
+def _entry(config: Mapping[str, Any], section: str, name: str | None, field: str) -> dict[str, Any]:
+    for entry in config.get(section) or []:
+        if entry.get("name") == name:
+            body: dict[str, Any] = entry.get(field) or {}
+            return body
+    raise ConfigError(f"the kubeconfig names {field} {name!r} but does not define it")
+
+
+def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(
+            cafile=cluster.get("certificate-authority"),
+            cadata=_decoded(cluster.get("certificate-authority-data")),
+        )
+        if cluster.get("insecure-skip-tls-verify"):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        load_client_certificate(
+            context,
+            _decoded(user.get("client-certificate-data")) or _text(user.get("client-certificate")),
+            _decoded(user.get("client-key-data")) or _text(user.get("client-key")),
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"a certificate of the kubeconfig cannot be used: {error}") from error
+    return context
+
+
+def load_client_certificate(context: ssl.SSLContext, certificate: str | None, key: str | None) -> None:
+    if certificate:
+        with pemfile.readable(f"{certificate}\n{key or ''}".encode()) as path:
+            context.load_cert_chain(path)
+
+
+def _credentials(user: Mapping[str, Any], cluster: Mapping[str, Any], tls: ssl.SSLContext | None) -> Credentials | None:
+    if user.get("token"):
+        return credentials.fixed(f"Bearer {user['token']}")
+    if user.get("tokenFile"):
+        return credentials.token_file(Path(user["tokenFile"]))
+    if user.get("username"):
+        pair = f"{user['username']}:{user.get('password', '')}".encode()
+        return credentials.fixed("Basic " + base64.b64encode(pair).decode())
+    if user.get("exec"):
+        return credentials.ExecPlugin(
+            user["exec"],
+            cluster=cluster,
+            on_certificate=lambda cert, key: load_client_certificate(tls, cert, key) if tls else None,
+        )
+    if user.get("auth-provider"):
+        raise ConfigError("the kubeconfig's auth-provider was removed from Kubernetes: use an exec plugin instead")
+    return None
+
+
+def _decoded(data: str | None) -> str | None:
+    return base64.b64decode(data).decode() if data else None
+
+
+def _text(path: str | None) -> str | None:
+    return Path(path).read_text() if path else None

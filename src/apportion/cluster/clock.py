@@ -1,0 +1,28 @@
+"""The two clocks that planes use: one that measures, one that writes dates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], float]
+
+
+def elapsed() -> float:
+    """Seconds that only grow, also while the machine sleeps (`time.monotonic` stands still then)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """A date as Kubernetes writes it, in whole seconds."""
+    return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime | None = None) -> str:
+    """A date with microseconds, as leases and events have it."""
+    return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_timestamp(text: str) -> datetime:
+    return datetime.fromisoformat(text)

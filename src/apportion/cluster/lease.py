@@ -1,0 +1,208 @@
+"""Leader election on a Lease: at most one process believes that it leads.
+
+Clocks of different machines are never compared. A candidate takes a lease over only after it has seen
+it unchanged for its whole duration by its own clock, and writes under compare-and-swap. A leader counts
+its time from before it sent the renewal, and stops believing earlier (`renew_deadline`) than anybody
+else starts (`duration`). A process that was stopped and resumes thus finds `holds()` false before it
+sends anything new; what it had already sent must be caught by preconditions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from apportion.apis.kinds import LEASES
+from apportion.apis.meta import ObjectMeta, Wire
+from apportion.cluster import clock, errors
+from apportion.cluster.client import Client
+
+log = logging.getLogger(__name__)
+
+
+class LeaseSpec(Wire, omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Wire):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A version of the lease, and when we first saw it by our own clock."""
+
+    lease: Lease
+    at: float
+
+
+class Election:
+    """One candidate for one lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry: float = 2.0,
+        now: clock.Clock = clock.elapsed,
+    ) -> None:
+        if not retry < renew_deadline < duration:
+            raise ValueError("an election needs retry < renew_deadline < duration")
+        self._client = client
+        self._name, self._namespace, self.identity = name, namespace, identity
+        self._duration, self._renew_deadline, self._retry = duration, renew_deadline, retry
+        self._now = now
+        self._seen: _Seen | None = None
+        self._renewed: float | None = None
+
+    def holds(self) -> bool:
+        """True while nobody else can have taken the lease. Ask right before every write."""
+        return self._renewed is not None and self._now() < self._renewed + self._renew_deadline
+
+    @property
+    def leader(self) -> str:
+        """Who held the lease when we last looked; empty if nobody did."""
+        return (self._seen.lease.spec.holder_identity or "") if self._seen else ""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Campaign, and run `lead()` while leading: cancelled when the lease is lost, begun again when won.
+
+        Returns when `lead()` returns; lets its exceptions out. The lease is given back in both cases.
+        """
+        try:
+            while True:
+                await self._campaign()
+                log.info("leading as %s", self.identity)
+                if await self._reign(lead):
+                    return
+                log.warning("lost the lease %s to %s", self._name, self.leader or "nobody yet")
+        finally:
+            await self._release()
+
+    async def _campaign(self) -> None:
+        while not await self._attempt():  # noqa: ASYNC110  the lease lives on the server
+            await asyncio.sleep(self._retry * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def _reign(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """True if `lead` ended by itself, False if the lease was lost."""
+        work = asyncio.ensure_future(lead())
+        keep = asyncio.ensure_future(self._keep())
+        try:
+            await asyncio.wait({work, keep}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                return True
+            return False
+        finally:
+            for task in (work, keep):
+                task.cancel()
+            await asyncio.gather(work, keep, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        """Renew until it fails for too long."""
+        while self.holds():
+            await asyncio.sleep(self._retry)
+            await self._attempt()
+
+    async def _attempt(self) -> bool:
+        """Take or renew the lease if we may; never longer than the time left to us."""
+        started = self._now()
+        try:
+            async with asyncio.timeout(self._renew_deadline / 2):
+                taken = await self._try()
+        except (errors.ClusterError, TimeoutError) as error:
+            log.debug("lease %s: %s", self._name, error or "no answer in time")
+            return False
+        if taken:
+            self._renewed = started
+        elif taken is False:
+            self._renewed = None
+        return bool(taken)
+
+    async def _try(self) -> bool | None:
+        """True: ours. False: somebody else holds it. None: changed under our hands, so nobody knows yet.
+
+        A leader may go on believing in the last case: whoever took the lease had to wait until our own
+        time was over.
+        """
+        try:
+            lease = await self._client.get(LEASES, self._name, namespace=self._namespace, into=Lease)
+        except errors.NotFound:
+            return await self._create()
+        self._look(lease)
+        if not self._may_take(lease):
+            return False
+        try:
+            written = await self._client.replace(LEASES, self._mine(lease), namespace=self._namespace, into=Lease)
+        except (errors.Conflict, errors.NotFound):
+            return None
+        self._look(written)
+        return True
+
+    async def _create(self) -> bool | None:
+        body = self._mine(Lease(metadata=ObjectMeta(name=self._name, namespace=self._namespace)))
+        try:
+            self._look(await self._client.create(LEASES, body, namespace=self._namespace, into=Lease))
+        except errors.Conflict:
+            return None
+        return True
+
+    def _look(self, lease: Lease) -> None:
+        if self._seen is None or self._seen.lease.metadata.resource_version != lease.metadata.resource_version:
+            self._seen = _Seen(lease, self._now())
+
+    def _may_take(self, lease: Lease) -> bool:
+        holder = lease.spec.holder_identity
+        if not holder or holder == self.identity:
+            return True
+        assert self._seen is not None
+        patience = max(self._duration, float(lease.spec.lease_duration_seconds or 0))
+        return self._now() >= self._seen.at + patience
+
+    def _mine(self, lease: Lease) -> Lease:
+        now = clock.micro_timestamp()
+        renewal = lease.spec.holder_identity == self.identity
+        transitions = lease.spec.lease_transitions or 0
+        spec = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=max(1, int(self._duration)),
+            acquire_time=lease.spec.acquire_time if renewal else now,
+            renew_time=now,
+            lease_transitions=transitions if renewal else transitions + 1,
+        )
+        return Lease(metadata=lease.metadata, spec=spec)
+
+    async def _release(self) -> None:
+        """Give the lease back at once, so that a successor need not wait; best effort."""
+        held, self._renewed = self.holds(), None
+        if not held or self._seen is None:
+            return
+        lease = self._seen.lease
+        body = Lease(
+            metadata=lease.metadata,
+            spec=LeaseSpec(
+                holder_identity="",
+                lease_duration_seconds=1,
+                renew_time=clock.micro_timestamp(),
+                lease_transitions=lease.spec.lease_transitions,
+            ),
+        )
+        with contextlib.suppress(errors.ClusterError, TimeoutError):
+            async with asyncio.timeout(2):
+                await self._client.replace(LEASES, body, namespace=self._namespace)

@@ -1,0 +1,114 @@
+"""Can the node's GPUs take what the pod asks of them?
+
+For slices: a label, an agent that makes slices now, and a legal place for all of them together. For whole
+GPUs and shares the node's resources decide unless its GPUs are known one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from apportion.apis import names
+from apportion.apis.request import Request
+from apportion.core import search
+from apportion.core.filters import resources
+from apportion.core.grid import Grid
+from apportion.core.ledger import Gpu
+from apportion.core.node import NodeState
+from apportion.core.reasons import Code, Reason
+
+
+def against(node: NodeState, request: Request) -> Reason | None:
+    reason = None
+    if request.slices:
+        reason = against_slices(node, request)
+    elif request.whole_gpus and node.gpus:
+        reason = against_whole(node, request)
+    elif request.share is not None:
+        reason = against_share(node, request)
+    return reason or resources.against_gpu_resources(node, request)
+
+
+def against_slices(node: NodeState, request: Request) -> Reason | None:
+    if node.facts is None or node.facts.labels.get(names.MIG_CAPABLE_LABEL) != "true":
+        return Reason(Code.NOT_MIG_CAPABLE)
+    if not node.ready:
+        return Reason(Code.AGENT_NOT_READY)
+    wants = [want.profile for want in request.slices]
+    missing = first_missing(node, wants)
+    if missing is not None:
+        return Reason(Code.NO_PROFILE, missing)
+    if search.fits(sliceable(node), wants):
+        return None
+    return _no_place(node, wants)
+
+
+def against_whole(node: NodeState, request: Request) -> Reason | None:
+    free = sum(gpu.takes_whole for gpu in node.gpus.values())
+    total = sum(not gpu.facts.mig for gpu in node.gpus.values())
+    if request.whole_gpus <= free:
+        return None
+    return Reason(Code.NO_DEVICE, names.NVIDIA_GPU, request.whole_gpus, free, total)
+
+
+def against_share(node: NodeState, request: Request) -> Reason | None:
+    share = request.share
+    assert share is not None
+    fitting = sum(left is not None for left in node.remainders_after(request))
+    fresh = node.free(names.NVIDIA_GPU)
+    if fitting >= share.devices and _first_shares(node, request) <= max(0, fresh):
+        return None
+    gpus = list(node.shareable())
+    largest = max((gpu.memory_mib for gpu in gpus), default=0)
+    most = max((gpu.free_mib for gpu in gpus), default=0)
+    return Reason(Code.NO_MEMORY, share.annotation, share.mib_on(largest), most, largest)
+
+
+def _first_shares(node: NodeState, request: Request) -> int:
+    """How many GPUs the pod would be the first to share, at the least."""
+    assert request.share is not None
+    after = node.remainders_after(request)
+    shared = sum(left is not None and bool(gpu.shares) for left, gpu in zip(after, node.shareable(), strict=True))
+    return max(0, request.share.devices - shared)
+
+
+def sliceable(node: NodeState) -> list[tuple[Grid, int]]:
+    return [(gpu.grid, gpu.state) for gpu in sliceable_gpus(node)]
+
+
+def sliceable_gpus(node: NodeState) -> list[Gpu]:
+    return [gpu for gpu in node.gpus.values() if gpu.takes_slices]
+
+
+def first_missing(node: NodeState, wants: list[str]) -> str | None:
+    """A wanted profile that none of the node's sliceable GPUs has at all."""
+    for profile in dict.fromkeys(wants):
+        if not any(gpu.facts.mig and gpu.grid.shape(profile) for gpu in node.gpus.values()):
+            return profile
+    return None
+
+
+def _no_place(node: NodeState, wants: list[str]) -> Reason:
+    """Count the places of the profile that is hardest to place, else of the largest."""
+    counts = Counter(wants)
+    best: Reason | None = None
+    for profile, need in sorted(counts.items()):
+        free, total = places(node, profile)
+        reason = Reason(Code.NO_PLACE, profile, need, free, total)
+        if best is None or (free - need, profile) < (best.free - best.need, best.subject):
+            best = reason
+    assert best is not None
+    return best
+
+
+def places(node: NodeState, profile: str) -> tuple[int, int]:
+    """How many slices of a profile the node could still take, and how many if it were empty."""
+    free = total = 0
+    for gpu in node.gpus.values():
+        shape = gpu.grid.shape(profile)
+        if shape is None or not gpu.facts.mig:
+            continue
+        total += shape.most
+        if gpu.takes_slices:
+            free += gpu.grid.room(gpu.state, shape)
+    return free, total

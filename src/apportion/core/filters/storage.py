@@ -1,0 +1,125 @@
+"""Volumes: bound ones pin a pod to nodes, unbound ones need a volume or a provisioner for the node."""
+
+from __future__ import annotations
+
+from apportion.apis.request import Request
+from apportion.core.facts import NodeFacts
+from apportion.core.fleet import Fleet
+from apportion.core.node import NodeState
+from apportion.core.reasons import Code, Reason
+from apportion.core.volumes import NO_PROVISIONER, ClaimFacts, Storage, VolumeFacts
+
+ONCE_PER_POD = "ReadWriteOncePod"
+ZONE_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+
+
+def anywhere(fleet: Fleet, request: Request) -> Reason | None:
+    """What about the pod's claims rules out every node."""
+    storage = fleet.storage
+    if storage is None:
+        return None
+    for name in request.rules.claims:
+        claim = storage.claims.get(f"{request.namespace}/{name}")
+        if claim is None or claim.deleting:
+            return Reason(Code.VOLUME_CLAIM, name)
+        if claim.volume:
+            if claim.volume not in storage.volumes:
+                return Reason(Code.VOLUME_CLAIM, name)
+        elif not _waits(storage, claim):
+            return Reason(Code.VOLUME_CLAIM, name)
+        if ONCE_PER_POD in claim.access_modes and _in_use(fleet, request, name):
+            return Reason(Code.VOLUME_BUSY, name)
+    return None
+
+
+def against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
+    storage = fleet.storage
+    if storage is None or node.facts is None:
+        return None
+    taken: set[str] = set()
+    # Small claims first, as the volume binder matches them, so that a large volume is kept for a large claim.
+    claims = [(name, storage.claims[f"{request.namespace}/{name}"]) for name in request.rules.claims]
+    for name, claim in sorted(claims, key=lambda entry: entry[1].size):
+        if claim.volume:
+            if not _reachable(storage.volumes[claim.volume], node.facts):
+                return Reason(Code.VOLUME_NODE, name)
+            continue
+        match = _matching(storage, f"{request.namespace}/{name}", claim, node.facts, taken)
+        if match is not None:
+            taken.add(match)
+        elif not _provisioned(storage, claim, node.facts):
+            return Reason(Code.VOLUME_NODE, name)
+    return None
+
+
+def volumes_for(storage: Storage, request: Request, facts: NodeFacts) -> dict[str, str | None]:
+    """Which ready-made volume each unbound claim of the pod gets on this node; None where one is provisioned."""
+    chosen: dict[str, str | None] = {}
+    claims = [(name, storage.claims.get(f"{request.namespace}/{name}")) for name in request.rules.claims]
+    unbound = [(name, claim) for name, claim in claims if claim is not None and not claim.volume]
+    for name, claim in sorted(unbound, key=lambda entry: entry[1].size):
+        taken = {volume for volume in chosen.values() if volume}
+        chosen[name] = _matching(storage, f"{request.namespace}/{name}", claim, facts, taken)
+    return chosen
+
+
+def _waits(storage: Storage, claim: ClaimFacts) -> bool:
+    kind = storage.classes.get(claim.storage_class)
+    return kind is not None and kind.waits_for_pod
+
+
+def _in_use(fleet: Fleet, request: Request, name: str) -> bool:
+    return any(
+        pod.uid != request.uid and pod.namespace == request.namespace and name in pod.rules.claims
+        for node in fleet
+        for pod in node.pods.values()
+    )
+
+
+def _reachable(volume: VolumeFacts, facts: NodeFacts) -> bool:
+    if volume.node_affinity is not None and not volume.node_affinity.matches(facts.name, facts.labels):
+        return False
+    zones = {key: volume.labels[key].split("__") for key in ZONE_LABELS if key in volume.labels}
+    if not zones or not any(key in facts.labels for key in ZONE_LABELS):
+        return True  # a cluster of one zone does not label its nodes
+    return all(facts.labels.get(key) in allowed for key, allowed in zones.items())
+
+
+def _matching(storage: Storage, key: str, claim: ClaimFacts, facts: NodeFacts, taken: set[str]) -> str | None:
+    """The smallest volume that would serve this claim on this node; one reserved for it comes first."""
+    best: tuple[bool, int, str] | None = None
+    for name, volume in storage.volumes.items():
+        reserved = volume.claim == key
+        if name in taken or (volume.claim and not reserved) or not _suits(volume, claim, reserved=reserved):
+            continue
+        if volume.node_affinity is not None and not volume.node_affinity.matches(facts.name, facts.labels):
+            continue
+        option = (not reserved, volume.size, name)
+        best = option if best is None else min(best, option)
+    return best[2] if best else None
+
+
+def _suits(volume: VolumeFacts, claim: ClaimFacts, *, reserved: bool) -> bool:
+    if volume.volume_mode != claim.volume_mode or volume.size < claim.size:
+        return False
+    if reserved:
+        return True
+    if volume.phase != "Available" or volume.storage_class != claim.storage_class:
+        return False
+    if claim.selector is not None and not claim.selector.matches(volume.labels):
+        return False
+    return set(claim.access_modes) <= set(volume.access_modes)
+
+
+def _provisioned(storage: Storage, claim: ClaimFacts, facts: NodeFacts) -> bool:
+    kind = storage.classes.get(claim.storage_class)
+    if kind is None or kind.provisioner in {"", NO_PROVISIONER}:
+        return False
+    return not kind.allowed_topologies or any(
+        term.matches(facts.name, facts.labels) for term in kind.allowed_topologies
+    )

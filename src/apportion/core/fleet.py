@@ -1,0 +1,301 @@
+"""All nodes with their GPUs and pods, as the deciding code sees them.
+
+Facts arrive in any order (a claim before its GPU, a pod before its node); whatever cannot be attached yet
+waits. Every change knows its inverse: between `checkpoint` and `rollback` or `release` the inverses are
+kept, so that trying something out costs what it changes, however large the fleet is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apportion.apis.request import Request
+from apportion.core.catalog import Catalog
+from apportion.core.facts import GpuFacts, NodeFacts, SlicePlacement, Taint
+from apportion.core.holdings import Holdings, Record, ShareRecord, SliceRecord
+from apportion.core.ledger import Gpu
+from apportion.core.node import NodeState
+from apportion.core.volumes import Storage
+
+__all__ = [
+    "Fleet",
+    "GpuFacts",
+    "Mark",
+    "NodeFacts",
+    "NodeState",
+    "ShareRecord",
+    "SlicePlacement",
+    "SliceRecord",
+    "Taint",
+]
+
+
+class Mark(NamedTuple):
+    """A moment to come back to."""
+
+    serial: int
+    length: int
+
+
+class _Offer(NamedTuple):
+    """What a node offers, to be put back by a rollback."""
+
+    facts: NodeFacts | None
+    gpus: tuple[GpuFacts, ...]
+    ready: bool
+    wholes: dict[str, tuple[str, ...]]
+
+
+class Fleet:
+    """The state that decisions are made on. Iteration is in the order of node names."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.nodes: dict[str, NodeState] = {}
+        self.pod_nodes: dict[str, str] = {}
+        self.gpu_nodes: dict[str, str] = {}
+        self.apart: dict[str, str] = {}  # pods that keep others away -> their node
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.storage: Storage | None = None
+        self.stock = 0  # grows when nodes or GPUs come, go or change, not when pods do
+        self.journal: set[str] = set()  # nodes that changed since somebody emptied it
+        self._holdings = Holdings()
+        self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._marks: list[Mark] = []
+        self._serial = 0
+        self._sorted: list[str] | None = None
+
+    def __iter__(self) -> Iterator[NodeState]:
+        """Nodes that are really there, by name."""
+        if self._sorted is None:
+            self._sorted = sorted(self.nodes)
+        for name in self._sorted:
+            node = self.nodes[name]
+            if node.facts is not None:
+                yield node
+
+    @property
+    def slices(self) -> Mapping[str, SliceRecord]:
+        return self._holdings.slices
+
+    @property
+    def shares(self) -> Mapping[str, ShareRecord]:
+        return self._holdings.shares
+
+    # Facts
+
+    def set_node(self, facts: NodeFacts) -> None:
+        node = self._node(facts.name)
+        self._note(self._restore_facts, node, node.facts)
+        node.facts = facts
+        self._offer_changed(node)
+
+    def set_gpus(self, node: str, gpus: Sequence[GpuFacts], *, ready: bool) -> None:
+        """Replace what is known of a node's GPUs. Slices and shares that are booked on them stay booked."""
+        state = self._node(node)
+        self._note(self._restore_gpus, state, _offer_of(state))
+        self._replace_gpus(state, gpus, ready=ready)
+        state.reassign_devices()
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node. Pods that are still bound to it are remembered in case it comes back."""
+        state = self.nodes.get(name)
+        if state is None:
+            return
+        self._note(self._restore_node, state, _offer_of(state))
+        self._replace_gpus(state, (), ready=False)
+        state.facts = None
+        state.wholes = {}
+        self._offer_changed(state)
+        self._forget_if_empty(state)
+
+    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A namespace's labels, None when it is gone. They matter for affinity across namespaces."""
+        if labels is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = labels
+
+    # Pods
+
+    def add_pod(self, request: Request, node: str, devices: tuple[str, ...] = ()) -> None:
+        """A pod that holds its node's resources: bound, or assumed to be. `devices` are its whole GPUs, if known."""
+        known = self.pod_nodes.get(request.uid)
+        if known is not None:
+            state = self.nodes[known]
+            same_devices = not devices or state.devices_of(request.uid) == devices
+            if known == node and state.pods[request.uid] == request and same_devices:
+                return
+            self.remove_pod(request.uid)
+        self._enter_pod(request, node, devices)
+        self._note(self._drop_pod, request.uid)
+
+    def remove_pod(self, uid: str) -> None:
+        node = self.pod_nodes.get(uid)
+        if node is None:
+            return
+        state = self.nodes[node]
+        self._note(self._enter_pod, state.pods[uid], node, state.devices_of(uid))
+        self._drop_pod(uid)
+
+    # Slices and shares
+
+    def add_slice(self, key: str, gpu: str, profile: str, start: int, size: int, pod_uid: str) -> None:
+        """A slice that is there or promised, legal or not; `key` is its claim's name."""
+        self._add(SliceRecord(key, gpu, profile, start, size, pod_uid))
+
+    def remove_slice(self, key: str) -> None:
+        self._remove(self._holdings.slices.get(key))
+
+    def slices_of(self, uid: str) -> tuple[SliceRecord, ...]:
+        return tuple(record for record in self._holdings.of_pod(uid) if isinstance(record, SliceRecord))
+
+    def add_share(self, key: str, gpu: str, mib: int, pod_uid: str) -> None:
+        """A share of a GPU that a pod holds or is promised."""
+        self._add(ShareRecord(key, gpu, mib, pod_uid))
+
+    def remove_share(self, key: str) -> None:
+        self._remove(self._holdings.shares.get(key))
+
+    def shares_of(self, uid: str) -> tuple[ShareRecord, ...]:
+        return tuple(record for record in self._holdings.of_pod(uid) if isinstance(record, ShareRecord))
+
+    # Trying things out
+
+    def checkpoint(self) -> Mark:
+        self._serial += 1
+        mark = Mark(self._serial, len(self._undo))
+        self._marks.append(mark)
+        return mark
+
+    def rollback(self, mark: Mark) -> None:
+        """Undo everything since the mark. Marks set after it are gone too."""
+        self._close(mark)
+        undo, self._undo[mark.length :] = self._undo[mark.length :], []
+        kept, self._marks = self._marks, []
+        try:
+            for inverse, arguments in reversed(undo):
+                inverse(*arguments)
+        finally:
+            self._marks = kept
+
+    def release(self, mark: Mark) -> None:
+        """Keep everything since the mark."""
+        self._close(mark)
+        if not self._marks:
+            self._undo.clear()
+
+    def record(self) -> bytes:
+        """The whole state as bytes: equal states give equal bytes, however they came about."""
+        plain = {
+            "nodes": [self.nodes[name].record() for name in sorted(self.nodes)],
+            "holdings": self._holdings.record(),
+            "pods": sorted(self.pod_nodes.items()),
+            "gpus": sorted(self.gpu_nodes.items()),
+            "apart": sorted(self.apart.items()),
+        }
+        return msgspec.json.encode(plain, order="sorted")
+
+    # Parts of the above, and inverses
+
+    def _note(self, inverse: Callable[..., None], *arguments: Any) -> None:
+        if self._marks:
+            self._undo.append((inverse, arguments))
+
+    def _close(self, mark: Mark) -> None:
+        if mark not in self._marks:
+            raise ValueError("this mark was released or rolled back before")
+        del self._marks[self._marks.index(mark) :]
+
+    def _node(self, name: str) -> NodeState:
+        state = self.nodes.get(name)
+        if state is None:
+            state = self.nodes[name] = NodeState(name, self.journal)
+            self._sorted = None
+        return state
+
+    def _offer_changed(self, state: NodeState) -> None:
+        offer = state.offer()
+        if offer != state.offered:
+            state.offered = offer
+            self.stock += 1
+        state.touch()
+
+    def _forget_if_empty(self, state: NodeState) -> None:
+        if state.facts is None and not state.gpus and not state.pods:
+            self.nodes.pop(state.name, None)
+            self._sorted = None
+
+    def _replace_gpus(self, state: NodeState, gpus: Sequence[GpuFacts], *, ready: bool) -> None:
+        for uuid in state.gpus:
+            self.gpu_nodes.pop(uuid, None)
+            self._holdings.detach(uuid)
+        state.gpus = {facts.uuid: Gpu(facts) for facts in gpus}
+        state.ready = ready
+        for uuid, gpu in state.gpus.items():
+            self.gpu_nodes[uuid] = state.name
+            self._holdings.attach(gpu)
+        self._offer_changed(state)
+
+    def _restore_facts(self, state: NodeState, facts: NodeFacts | None) -> None:
+        state.facts = facts
+        self._offer_changed(state)
+        self._forget_if_empty(state)
+
+    def _restore_gpus(self, state: NodeState, offer: _Offer) -> None:
+        self._replace_gpus(state, offer.gpus, ready=offer.ready)
+        state.restore_devices(offer.wholes)
+        self._forget_if_empty(state)
+
+    def _restore_node(self, state: NodeState, offer: _Offer) -> None:
+        if state.name not in self.nodes:
+            self.nodes[state.name] = state
+            self._sorted = None
+        state.facts = offer.facts
+        self._restore_gpus(state, offer)
+
+    def _enter_pod(self, request: Request, node: str, devices: tuple[str, ...]) -> None:
+        self._node(node).add_pod(request, devices)
+        self.pod_nodes[request.uid] = node
+        if request.rules.anti_affinity:
+            self.apart[request.uid] = node
+
+    def _drop_pod(self, uid: str) -> None:
+        state = self.nodes[self.pod_nodes.pop(uid)]
+        state.remove_pod(uid)
+        self.apart.pop(uid, None)
+        self._forget_if_empty(state)
+
+    def _add(self, record: Record) -> None:
+        known = self._holdings.get(record.key)
+        if known == record:
+            return
+        self._remove(known)
+        self._enter(record)
+        self._note(self._leave, record)
+
+    def _remove(self, record: Record | None) -> None:
+        if record is not None:
+            self._leave(record)
+            self._note(self._enter, record)
+
+    def _enter(self, record: Record) -> None:
+        self._holdings.add(record)
+        self._touch_home(record.gpu)
+
+    def _leave(self, record: Record) -> None:
+        self._holdings.remove(record)
+        self._touch_home(record.gpu)
+
+    def _touch_home(self, gpu: str) -> None:
+        home = self.gpu_nodes.get(gpu)
+        if home is not None:
+            self.nodes[home].touch()
+
+
+def _offer_of(state: NodeState) -> _Offer:
+    gpus = tuple(gpu.facts for gpu in state.gpus.values())
+    return _Offer(state.facts, gpus, state.ready, dict(state.wholes))

@@ -1,0 +1,175 @@
+"""The books of one GPU: sliced, shared, whole or free, never two of these.
+
+Slices are counted in grid units, shares in MiB. What we decide ourselves must be legal (`place_slice` and
+friends refuse anything else); what the cluster already holds is written down as it is (`adopt_slice`), and
+slices that contradict each other block their units until one of them goes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from apportion.apis.errors import LedgerError
+from apportion.core import grid as grids
+from apportion.core.facts import GpuFacts
+
+MILLI = 1000
+
+
+class Use(StrEnum):
+    FREE = "free"
+    SLICED = "sliced"
+    SHARED = "shared"
+    WHOLE = "whole"
+
+
+class Slice(NamedTuple):
+    profile: str
+    start: int
+    size: int
+    owner: str
+
+
+class Gpu:
+    """One GPU's ledger."""
+
+    __slots__ = ("facts", "grid", "memory_mib", "shared_mib", "shares", "slices", "state", "strays", "whole")
+
+    def __init__(self, facts: GpuFacts) -> None:
+        self.facts = facts
+        self.grid = grids.of(facts.model)
+        self.memory_mib = facts.model.memory_mib
+        self.state = grids.EMPTY
+        self.slices: dict[str, Slice] = {}
+        self.strays: set[str] = set()  # adopted slices that are not legal beside the others
+        self.shares: dict[str, int] = {}
+        self.shared_mib = 0
+        self.whole: str | None = None
+
+    @property
+    def uuid(self) -> str:
+        return self.facts.uuid
+
+    @property
+    def use(self) -> Use:
+        if self.slices:
+            return Use.SLICED
+        if self.shares:
+            return Use.SHARED
+        return Use.FREE if self.whole is None else Use.WHOLE
+
+    @property
+    def takes_slices(self) -> bool:
+        return self.facts.mig and self.facts.healthy and not self.shares and self.whole is None
+
+    @property
+    def takes_whole(self) -> bool:
+        return not self.facts.mig and self.facts.healthy and self.whole is None and not self.shares and not self.slices
+
+    @property
+    def free_mib(self) -> int:
+        """Memory that a new share may take."""
+        if self.facts.mig or not self.facts.healthy or self.whole is not None or self.slices:
+            return 0
+        return max(0, self.memory_mib - self.shared_mib)
+
+    @property
+    def left_milli(self) -> int:
+        """Thousandths of the GPU that are left for shares; all or nothing where its memory is unknown."""
+        if self.memory_mib:
+            return self.free_mib * MILLI // self.memory_mib
+        return MILLI if self.takes_whole else 0
+
+    def left_after(self, mib: int) -> int | None:
+        """The same after a share of that size, None if it does not fit."""
+        free = self.free_mib
+        return (free - mib) * MILLI // self.memory_mib if 0 < mib <= free else None
+
+    def place_slice(self, key: str, profile: str, start: int, owner: str) -> None:
+        shape = self.grid.shape(profile)
+        if not self.takes_slices or shape is None:
+            raise LedgerError("NotSliceable", f"GPU {self.uuid} ({self.use}) takes no {profile}")
+        if key in self.slices:
+            raise LedgerError("DuplicateKey", f"slice {key} is already on GPU {self.uuid}")
+        if not self.grid.legal(self.state, shape, start):
+            raise LedgerError("PlaceTaken", f"{profile} at {start} on GPU {self.uuid} overlaps or exceeds a limit")
+        self.slices[key] = Slice(profile, start, shape.size, owner)
+        self.state = self.grid.put(self.state, shape, start)
+
+    def adopt_slice(self, key: str, piece: Slice) -> None:
+        """Write down a slice that exists, legal or not."""
+        if key in self.slices:
+            self.remove_slice(key)
+        self.slices[key] = piece
+        self._enter(key, piece)
+
+    def remove_slice(self, key: str) -> Slice:
+        piece = self.slices.pop(key, None)
+        if piece is None:
+            raise LedgerError("UnknownKey", f"no slice {key} on GPU {self.uuid}")
+        shape = self.grid.shape(piece.profile)
+        if self.strays or shape is None:
+            self._rebuild()
+        else:
+            self.state = self.grid.take(self.state, shape, piece.start)
+        return piece
+
+    def add_share(self, key: str, mib: int) -> None:
+        if key in self.shares:
+            raise LedgerError("DuplicateKey", f"share {key} is already on GPU {self.uuid}")
+        if not 0 < mib <= self.free_mib:
+            raise LedgerError("Oversold", f"{mib} MiB do not fit on GPU {self.uuid}: {self.free_mib} MiB are free")
+        self.shares[key] = mib
+        self.shared_mib += mib
+
+    def adopt_share(self, key: str, mib: int) -> None:
+        """Write down a share that exists, even where it does not fit."""
+        if key in self.shares:
+            self.remove_share(key)
+        self.shares[key] = mib
+        self.shared_mib += mib
+
+    def remove_share(self, key: str) -> int:
+        mib = self.shares.pop(key, None)
+        if mib is None:
+            raise LedgerError("UnknownKey", f"no share {key} on GPU {self.uuid}")
+        self.shared_mib -= mib
+        return mib
+
+    def give_whole(self, owner: str) -> None:
+        if not self.takes_whole:
+            raise LedgerError("NotFree", f"GPU {self.uuid} ({self.use}) cannot be given whole")
+        self.whole = owner
+
+    def take_back(self) -> str:
+        if self.whole is None:
+            raise LedgerError("UnknownKey", f"GPU {self.uuid} is not given whole")
+        owner, self.whole = self.whole, None
+        return owner
+
+    def record(self) -> dict[str, object]:
+        """The books as plain data, the same for the same contents however they came about."""
+        return {
+            "uuid": self.uuid,
+            "state": self.state,
+            "slices": [[key, *self.slices[key]] for key in sorted(self.slices)],
+            "strays": sorted(self.strays),
+            "shares": [[key, self.shares[key]] for key in sorted(self.shares)],
+            "shared": self.shared_mib,
+            "whole": self.whole,
+        }
+
+    def _rebuild(self) -> None:
+        self.state = grids.EMPTY
+        self.strays.clear()
+        for key in sorted(self.slices):
+            self._enter(key, self.slices[key])
+
+    def _enter(self, key: str, piece: Slice) -> None:
+        shape = self.grid.shape(piece.profile)
+        if shape is not None and shape.size == piece.size and self.grid.legal(self.state, shape, piece.start):
+            self.state = self.grid.put(self.state, shape, piece.start)
+            return
+        self.strays.add(key)
+        self.state |= (((1 << piece.size) - 1) << piece.start) & self.grid.full

@@ -1,0 +1,184 @@
+"""One node of the fleet: what it offers, what its pods hold, and the books of its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from apportion.apis import names
+from apportion.apis.noderules import HostPort
+from apportion.apis.request import Request
+from apportion.core.facts import NodeFacts
+from apportion.core.ledger import Gpu
+
+PODS = "pods"
+MILLI = 1000
+
+
+class NodeState:
+    """Mutable; only the fleet changes it. `version` grows with every change, and the name goes to `journal`."""
+
+    __slots__ = (
+        "_journal",
+        "facts",
+        "gpus",
+        "name",
+        "offered",
+        "pods",
+        "ports",
+        "ready",
+        "reservations",
+        "used",
+        "version",
+        "wholes",
+    )
+
+    def __init__(self, name: str, journal: set[str] | None = None) -> None:
+        self.name = name
+        self._journal = journal if journal is not None else set()
+        self.facts: NodeFacts | None = None
+        self.gpus: dict[str, Gpu] = {}
+        self.ready = False  # its agent makes slices now
+        self.pods: dict[str, Request] = {}
+        self.used: dict[str, int] = {}
+        self.ports: dict[HostPort, int] = {}
+        self.wholes: dict[str, tuple[str, ...]] = {}  # pod -> whole GPUs written down for it
+        self.reservations = 0  # pods that hold a GPU for its sharers
+        self.offered: tuple[int, int, str] | None = None
+        self.version = 0
+
+    def touch(self) -> None:
+        self.version += 1
+        self._journal.add(self.name)
+
+    def free(self, resource: str) -> int:
+        """What a new pod may take; negative when the node shrank below what it holds."""
+        allocatable = self.facts.allocatable.get(resource, 0) if self.facts else 0
+        if resource == PODS:
+            return allocatable - len(self.pods)
+        if resource == names.NVIDIA_GPU:
+            allocatable -= self._unreserved
+        return allocatable - self.used.get(resource, 0)
+
+    @property
+    def _unreserved(self) -> int:
+        """Shared GPUs whose reservation pod, which will hold the device, is not bound yet."""
+        shared = sum(1 for gpu in self.gpus.values() if gpu.shares)
+        return max(0, shared - self.reservations) if shared else 0
+
+    def offer(self) -> tuple[int, int, str] | None:
+        """What the node brings to the fleet: CPU, GPUs and their product."""
+        if self.facts is None:
+            return None
+        product = self.facts.labels.get(names.GPU_PRODUCT_LABEL, "")
+        return self.facts.allocatable.get("cpu", 0), self.gpu_count, product
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs that are shared or given whole here; where nobody reports them, what the kubelet offers."""
+        if self.gpus:
+            return sum(1 for _ in self.shareable())
+        return self.facts.allocatable.get(names.NVIDIA_GPU, 0) if self.facts else 0
+
+    def shareable(self) -> Iterator[Gpu]:
+        return (gpu for gpu in self.gpus.values() if not gpu.facts.mig and gpu.facts.healthy)
+
+    def remainders(self) -> tuple[int, ...]:
+        """What is left of each such GPU, in milli."""
+        if self.gpus:
+            return tuple(gpu.left_milli for gpu in self.shareable())
+        free = max(0, self.free(names.NVIDIA_GPU)) if self.facts else 0
+        return (MILLI,) * free + (0,) * (self.gpu_count - free)
+
+    def remainders_after(self, request: Request) -> tuple[int | None, ...]:
+        """What would be left of each with the request's share on it; None where that does not fit."""
+        share = request.share
+        assert share is not None
+        fresh = self.free(names.NVIDIA_GPU) > 0  # a GPU's first share needs a device for its reservation pod
+        return tuple(
+            gpu.left_after(share.mib_on(gpu.memory_mib)) if fresh or gpu.shares else None for gpu in self.shareable()
+        )
+
+    def add_pod(self, request: Request, devices: tuple[str, ...] = ()) -> None:
+        self.pods[request.uid] = request
+        for resource, amount in request.resources.items():
+            self.used[resource] = self.used.get(resource, 0) + amount
+        for port in request.rules.ports:
+            self.ports[port] = self.ports.get(port, 0) + 1
+        if _reserves(request):
+            self.reservations += 1
+        elif request.whole_gpus:
+            self._give_devices(request, devices)
+        self.touch()
+
+    def remove_pod(self, uid: str) -> Request:
+        request = self.pods.pop(uid)
+        for resource, amount in request.resources.items():
+            left = self.used[resource] - amount
+            if left:
+                self.used[resource] = left
+            else:
+                del self.used[resource]
+        for port in request.rules.ports:
+            self.ports[port] -= 1
+            if not self.ports[port]:
+                del self.ports[port]
+        self.reservations -= _reserves(request)
+        for uuid in self.wholes.pop(uid, ()):
+            if uuid in self.gpus and self.gpus[uuid].whole == uid:
+                self.gpus[uuid].take_back()
+        self.touch()
+        return request
+
+    def devices_of(self, uid: str) -> tuple[str, ...]:
+        return self.wholes.get(uid, ())
+
+    def reassign_devices(self) -> None:
+        """Write whole GPUs down again after the node's GPUs were reported anew: known ones first."""
+        known, self.wholes = self.wholes, {}
+        for uid in sorted(known):
+            self._give_devices(self.pods[uid], known[uid], only_these=True)
+        for uid in sorted(self.pods):
+            request = self.pods[uid]
+            if request.whole_gpus and not _reserves(request):
+                self._give_devices(request, self.wholes.get(uid, ()))
+
+    def restore_devices(self, wholes: dict[str, tuple[str, ...]]) -> None:
+        """Write down exactly these."""
+        self.wholes = wholes
+        for uid, uuids in wholes.items():
+            for uuid in uuids:
+                self.gpus[uuid].whole = uid
+
+    def record(self) -> dict[str, object]:
+        facts = self.facts
+        return {
+            "name": self.name,
+            "facts": None
+            if facts is None
+            else [dict(facts.labels), facts.taints, facts.unschedulable, dict(facts.allocatable)],
+            "ready": self.ready,
+            "pods": sorted(self.pods),
+            "used": self.used,
+            "reservations": self.reservations,
+            "ports": sorted((port.protocol, port.ip, port.port, count) for port, count in self.ports.items()),
+            "wholes": self.wholes,
+            "gpus": [gpu.record() for gpu in self.gpus.values()],
+        }
+
+    def _give_devices(self, request: Request, devices: tuple[str, ...], *, only_these: bool = False) -> None:
+        """The kubelet chooses which GPUs a pod gets; until that is known any free ones stand in."""
+        uid = request.uid
+        chosen = [u for u in devices if u in self.gpus and (self.gpus[u].whole == uid or self.gpus[u].takes_whole)]
+        if not only_these:
+            spare = [u for u, gpu in self.gpus.items() if u not in chosen and gpu.takes_whole]
+            chosen += spare[: max(0, request.whole_gpus - len(chosen))]
+        for uuid in chosen:
+            if self.gpus[uuid].whole is None:
+                self.gpus[uuid].give_whole(uid)
+        if chosen:
+            self.wholes[uid] = tuple(chosen)
+
+
+def _reserves(request: Request) -> bool:
+    """True for a pod that holds a GPU on behalf of its sharers."""
+    return request.namespace == names.RESERVATION_NAMESPACE and request.whole_gpus > 0

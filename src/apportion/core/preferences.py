@@ -1,0 +1,89 @@
+"""What a pod would rather have: preferred node labels, taints it would rather avoid, pods it likes near or far.
+
+A wish outweighs the packing policy, and never keeps a pod from running.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from apportion.apis.pods import SpreadConstraint
+from apportion.apis.request import Request
+from apportion.core.facts import NodeFacts
+from apportion.core.filters import nodes, podaffinity
+from apportion.core.fleet import Fleet
+from apportion.core.node import NodeState
+
+SOFT_TAINT = "PreferNoSchedule"
+_TAINT_WEIGHT = 100
+_SPREAD_WEIGHT = 10
+
+Pair = tuple[str, str]
+
+
+class Wish:
+    """One request's wishes on the fleet as it stands."""
+
+    def __init__(self, fleet: Fleet, request: Request) -> None:
+        self._request = request
+        self._pairs = _weights(fleet, request) if wishes_about_pods(request) else Counter()
+
+    def of(self, node: NodeState) -> int:
+        """Higher is better."""
+        assert node.facts is not None
+        wished = static_wish(node.facts, self._request)
+        if self._pairs:
+            wished += sum(self._pairs[pair] for pair in node.facts.labels.items())
+        return wished
+
+
+def preference(fleet: Fleet, request: Request) -> Wish:
+    return Wish(fleet, request)
+
+
+def wishes_about_pods(request: Request) -> bool:
+    rules = request.rules
+    soft_spread = any(c.when_unsatisfiable != "DoNotSchedule" for c in rules.spread)
+    return bool(rules.preferred_affinity or rules.preferred_anti_affinity or soft_spread)
+
+
+def static_wish(facts: NodeFacts, request: Request) -> int:
+    """What the node alone decides."""
+    wished = 0
+    for entry in request.rules.preferred:
+        if entry.preference.matches(facts.name, facts.labels):
+            wished += entry.weight
+    for taint in facts.taints:
+        if taint.effect == SOFT_TAINT and not nodes.tolerated(taint, request.rules.tolerations):
+            wished -= _TAINT_WEIGHT
+    return wished
+
+
+def _weights(fleet: Fleet, request: Request) -> Counter[Pair]:
+    """How much each topology pair is wished for, by the pods that are there."""
+    pairs: Counter[Pair] = Counter()
+    rules = request.rules
+    terms = [(entry.weight, entry.pod_affinity_term) for entry in rules.preferred_affinity]
+    terms += [(-entry.weight, entry.pod_affinity_term) for entry in rules.preferred_anti_affinity]
+    soft = [c for c in rules.spread if c.when_unsatisfiable != "DoNotSchedule"]
+    for node in fleet:
+        assert node.facts is not None
+        labels = node.facts.labels
+        for pod in node.pods.values():
+            for weight, term in terms:
+                if term.topology_key in labels and podaffinity.matches(fleet, term, request, pod):
+                    pairs[term.topology_key, labels[term.topology_key]] += weight
+            for constraint in soft:
+                if constraint.topology_key in labels and _spread_counts(constraint, request, pod):
+                    pairs[constraint.topology_key, labels[constraint.topology_key]] -= _SPREAD_WEIGHT
+    return pairs
+
+
+def _spread_counts(constraint: SpreadConstraint, request: Request, pod: Request) -> bool:
+    selector = constraint.label_selector
+    return (
+        selector is not None
+        and pod.namespace == request.namespace
+        and not pod.terminating
+        and selector.matches(pod.labels)
+    )

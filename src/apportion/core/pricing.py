@@ -1,0 +1,206 @@
+"""The prices of `scoring`, for many nodes at once. Every line has its twin there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from apportion.apis.request import Request
+from apportion.core.board import CPU, DEVICES, Board, Numbers
+from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, Policy
+from apportion.core.scoring import BALANCE_MICRO, FIT_MICRO_PER_MILLI, MILLI, ORDER, SLOTS, STEP
+from apportion.core.worth import Worth
+
+Flags = npt.NDArray[np.bool_]
+
+
+def prices(board: Board, rows: Numbers, request: Request, policy: Policy, never: int) -> Numbers:
+    """The price of the cheapest way to put the request on each of these nodes, `never` where there is none."""
+    scene = _scene(board, rows, request)
+    if request.share is not None:
+        fits, after = _shared(board, rows, request, scene.left)
+        each = _share_prices(scene, after, policy)
+        cheapest: Numbers = np.where(fits, each, never).min(axis=1, initial=never)
+        return cheapest
+    if not request.whole_gpus:
+        return _prices(scene, scene.left, request, policy)
+    free = scene.left == MILLI
+    taken = free & (np.cumsum(free, axis=1) <= request.whole_gpus)
+    enough = taken.sum(axis=1) == request.whole_gpus
+    return np.where(enough, _prices(scene, np.where(taken, 0, scene.left), request, policy), never)
+
+
+class _Scene(NamedTuple):
+    """The nodes in question before anything is placed."""
+
+    cpu: Numbers
+    cpu_after: Numbers
+    cpu_total: Numbers
+    left: Numbers
+    gpu: Numbers
+    gpus: Numbers
+    product: Numbers
+    products: tuple[str, ...]
+
+
+class _Tables(NamedTuple):
+    """A Worth as arrays."""
+
+    remainder: Numbers
+    milli: Numbers
+    gpus: Numbers
+    steps: Numbers
+    weights: Numbers
+    open_to: Flags  # product x shape
+    scarcity: Numbers
+
+
+def _scene(board: Board, rows: Numbers, request: Request) -> _Scene:
+    left = board.left[rows]
+    cpu = board.free[rows, CPU]
+    return _Scene(
+        cpu,
+        cpu - request.resources.get("cpu", 0),
+        board.cpu_total[rows],
+        left,
+        left.sum(axis=1),
+        board.gpus[rows],
+        board.product[rows],
+        tuple(board.products),
+    )
+
+
+def _shared(board: Board, rows: Numbers, request: Request, left: Numbers) -> tuple[Flags, Numbers]:
+    """Where a share fits, and what would be left of each GPU with it."""
+    share = request.share
+    assert share is not None
+    memory, free = board.memory[rows], board.mib[rows]
+    need = memory * share.milli // MILLI if share.milli is not None else np.full_like(memory, share.memory_mib)
+    fits = (need > 0) & (need <= free)
+    devices = board.free[rows, DEVICES]
+    fits &= (free < memory) | (devices > 0)[:, None]
+    return fits, np.where(fits, (free - need) * MILLI // np.maximum(memory, 1), left)
+
+
+def _prices(scene: _Scene, left_after: Numbers, request: Request, policy: Policy) -> Numbers:
+    gpu_after = left_after.sum(axis=1)
+    if policy.name == FRAGMENTATION:
+        tables = _tables(policy.worth, scene.products)
+        slots = (tables.remainder[scene.left] - tables.remainder[left_after]).sum(axis=1)
+        waste = _unusable(scene.cpu_after, left_after, scene.product, tables, policy.worth.total)
+        waste -= _unusable(scene.cpu, scene.left, scene.product, tables, policy.worth.total)
+        return _fragmentation(scene, slots, waste, gpu_after, policy.worth, tables)
+    tight = STEP * gpu_after if request.whole_gpus else scene.cpu_after
+    if request.whole_gpus:
+        empty = scene.gpu // np.maximum(scene.gpus, 1)
+    else:
+        empty = np.where(scene.cpu_total > 0, MILLI * scene.cpu // np.maximum(scene.cpu_total, 1), 0)
+    return _by_tightness(policy, tight, empty)
+
+
+def _share_prices(scene: _Scene, after: Numbers, policy: Policy) -> Numbers:
+    """One price per node and GPU, each with the share on that GPU alone."""
+    gpu_after = scene.gpu[:, None] - scene.left + after
+    if policy.name == FRAGMENTATION:
+        tables = _tables(policy.worth, scene.products)
+        slots = tables.remainder[scene.left] - tables.remainder[after]
+        waste = _unusable_with(scene, after, tables, policy.worth.total)
+        waste -= _unusable(scene.cpu, scene.left, scene.product, tables, policy.worth.total)[:, None]
+        return _fragmentation(_per_gpu(scene), slots, waste, gpu_after, policy.worth, tables)
+    # A share too small to show in milli leaves nothing that was touched, as the plain path has it.
+    touched = np.where(after == scene.left, 0, after)
+    empty = scene.gpu // np.maximum(scene.gpus, 1)
+    return _by_tightness(policy, STEP * touched + gpu_after, np.broadcast_to(empty[:, None], after.shape))
+
+
+def _by_tightness(policy: Policy, tight: Numbers, empty: Numbers) -> Numbers:
+    if policy.name == FIRST_FIT:
+        return np.zeros_like(tight)
+    if policy.name == BEST_FIT:
+        return tight
+    price = ORDER * empty + tight
+    return price if policy.name == PACK else -price
+
+
+def _per_gpu(scene: _Scene) -> _Scene:
+    """The same nodes, shaped so that numbers per node meet numbers per GPU."""
+    return scene._replace(
+        cpu=scene.cpu[:, None],
+        cpu_after=scene.cpu_after[:, None],
+        cpu_total=scene.cpu_total[:, None],
+        gpu=scene.gpu[:, None],
+        gpus=scene.gpus[:, None],
+        product=scene.product[:, None],
+    )
+
+
+def _fragmentation(
+    scene: _Scene, slots: Numbers, waste: Numbers, gpu_after: Numbers, worth: Worth, tables: _Tables
+) -> Numbers:
+    price = SLOTS * slots + MILLI * waste // worth.total
+    price += gpu_after * FIT_MICRO_PER_MILLI[0] // FIT_MICRO_PER_MILLI[1]
+    whole = MILLI * np.maximum(scene.gpus, 1)
+    total = np.maximum(scene.cpu_total, 1)
+    gap = np.abs(scene.cpu_after * whole - gpu_after * total)
+    price += np.where(scene.cpu_total > 0, BALANCE_MICRO * gap // (total * whole), 0)
+    taken = scene.gpu - gpu_after
+    if worth.cpu_per_gpu:
+        after = np.maximum(0, gpu_after - scene.cpu_after * MILLI // worth.cpu_per_gpu)
+        before = np.maximum(0, scene.gpu - scene.cpu * MILLI // worth.cpu_per_gpu)
+        price += np.where(taken != 0, 3 * MILLI * (after - before) // 2, 0)
+    price += tables.scarcity[scene.product] * taken // (2 * MILLI)
+    return price
+
+
+def _unusable(cpu: Numbers, left: Numbers, product: Numbers, tables: _Tables, total: int) -> Numbers:
+    fitting = left[:, :, None] >= tables.milli
+    hosted = (fitting.sum(axis=1) >= tables.gpus) & tables.open_to[product]
+    usable = np.where(fitting, left[:, :, None], 0).sum(axis=1)
+    weights = tables.weights[np.searchsorted(tables.steps, cpu, side="right")]
+    lost: Numbers = total * left.sum(axis=1) - (weights * hosted * usable).sum(axis=1)
+    return lost
+
+
+def _unusable_with(scene: _Scene, after: Numbers, tables: _Tables, total: int) -> Numbers:
+    """The same once per GPU, each time with that GPU as it would be after."""
+    was = scene.left[:, :, None] >= tables.milli
+    now = after[:, :, None] >= tables.milli
+    amount_was = np.where(was, scene.left[:, :, None], 0)
+    amount_now = np.where(now, after[:, :, None], 0)
+    count = was.sum(axis=1)[:, None, :] - was + now
+    usable = amount_was.sum(axis=1)[:, None, :] - amount_was + amount_now
+    hosted = (count >= tables.gpus) & tables.open_to[scene.product][:, None, :]
+    weights = tables.weights[np.searchsorted(tables.steps, scene.cpu_after, side="right")]
+    everything = total * (scene.gpu[:, None] - scene.left + after)
+    lost: Numbers = everything - (weights[:, None, :] * hosted * usable).sum(axis=2)
+    return lost
+
+
+_known: list[tuple[Worth, tuple[str, ...], _Tables]] = []
+
+
+def _tables(worth: Worth, products: tuple[str, ...]) -> _Tables:
+    """The arrays of a Worth; made once, for the few that are in use at a time."""
+    for known, meant, tables in _known:
+        if known is worth and meant == products:
+            return tables
+    tables = _build(worth, products)
+    _known.insert(0, (worth, products, tables))
+    del _known[8:]
+    return tables
+
+
+def _build(worth: Worth, products: tuple[str, ...]) -> _Tables:
+    shapes = worth.shapes
+    open_to = [[s.products is None or product in s.products for s in shapes] for product in products]
+    return _Tables(
+        remainder=np.array(worth.remainder, np.int64),
+        milli=np.array([shape.milli for shape in shapes], np.int64),
+        gpus=np.array([shape.gpus for shape in shapes], np.int64),
+        steps=np.array(worth.cpu_steps, np.int64),
+        weights=np.array(worth.weights, np.int64).reshape(len(worth.cpu_steps) + 1, len(shapes)),
+        open_to=np.array(open_to, np.bool_).reshape(len(products), len(shapes)),
+        scarcity=np.array([worth.scarcity.get(product, 0) for product in products], np.int64),
+    )

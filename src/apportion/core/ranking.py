@@ -1,0 +1,156 @@
+"""Rows of prices: for each class of request what every node would cost, kept up to date.
+
+Pods of one class ask for the same and follow the same rules, so one row serves them all. A decision then
+costs the nodes that changed since the class was last asked for, and a look for the lowest price. The prices
+are those of `scoring` and `placing`, computed for many nodes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from apportion.apis import names
+from apportion.apis.noderules import NodeRules
+from apportion.apis.request import Request
+from apportion.core import placing, pricing
+from apportion.core.board import Board, Numbers
+from apportion.core.filters import gpus as gpu_rules
+from apportion.core.filters import nodes as node_rules
+from apportion.core.node import PODS, NodeState
+from apportion.core.policies import Policy
+from apportion.core.preferences import static_wish
+
+NEVER = np.iinfo(np.int64).max
+_WISH = 1 << 45  # outweighs every price
+_MOST_CLASSES = 512
+_NO_RULES = NodeRules()
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Ranking:
+    """The rows of one policy on one board."""
+
+    def __init__(self, board: Board, policy: Policy) -> None:
+        self._board = board
+        self._policy = policy
+        self._rows: dict[Hashable, _Row] = {}
+        self._valid: tuple[int, int] | None = None
+
+    def best(self, request: Request) -> NodeState | None:
+        """The node with the lowest price, the first by name among equals; None if none can take the pod."""
+        board = self._board
+        board.sync()
+        valid = (board.layout, self._policy.edition)
+        if valid != self._valid:
+            self._valid = valid
+            self._rows.clear()
+        if not board.rows:
+            return None
+        row = self._row(request)
+        number = int(row.prices.argmin())
+        return board.rows[number] if row.prices[number] != NEVER else None
+
+    def _row(self, request: Request) -> _Row:
+        key = class_of(request)
+        row = self._rows.pop(key, None)
+        if row is None:
+            if len(self._rows) >= _MOST_CLASSES:
+                del self._rows[next(iter(self._rows))]  # the one that was asked for longest ago
+            row = _Row(self._board, request, self._policy)
+        self._rows[key] = row
+        row.refresh()
+        return row
+
+
+class _Row:
+    """One class of request on every node."""
+
+    def __init__(self, board: Board, request: Request, policy: Policy) -> None:
+        self._board = board
+        self._request = request
+        self._policy = policy
+        self._columns = board.columns([PODS, *request.resources])
+        self._needs: Numbers = np.array([1, *request.resources.values()], np.int64)
+        self._slices: dict[Hashable, int | None] = {}
+        count = len(board)
+        self.prices: Numbers = np.full(count, NEVER, np.int64)
+        self._allowed: Flags = np.zeros(count, np.bool_)
+        self._wish: Numbers = np.zeros(count, np.int64)
+        self._seen = len(board.log)
+        self._seen_facts = len(board.facts_log)
+        self._read_facts(range(count))
+        self._price(np.arange(count))
+
+    def refresh(self) -> None:
+        log, facts_log = self._board.log, self._board.facts_log
+        if self._seen_facts < len(facts_log):
+            self._read_facts(set(facts_log[self._seen_facts :]))
+            self._seen_facts = len(facts_log)
+        if self._seen < len(log):
+            changed = set(log[self._seen :])
+            self._seen = len(log)
+            self._price(np.fromiter(changed, np.int64, len(changed)))
+
+    def _read_facts(self, numbers: range | set[int]) -> None:
+        """What only labels, taints and cordons decide."""
+        request = self._request
+        for number in numbers:
+            facts = self._board.rows[number].facts
+            assert facts is not None
+            allowed = node_rules.against_facts(facts, request) is None
+            if request.slices:
+                allowed = allowed and facts.labels.get(names.MIG_CAPABLE_LABEL) == "true"
+            self._allowed[number] = allowed
+            self._wish[number] = static_wish(facts, request)
+
+    def _price(self, rows: Numbers) -> None:
+        board = self._board
+        self.prices[rows] = NEVER
+        fits = self._allowed[rows] & (board.free[rows[:, None], self._columns] >= self._needs).all(axis=1)
+        rows = rows[fits]
+        if not len(rows):
+            return
+        if self._one_by_one:
+            prices = np.array([self._price_one(board.rows[number]) for number in rows], np.int64)
+        else:
+            prices = pricing.prices(board, rows, self._request, self._policy, NEVER)
+        known = prices != NEVER
+        self.prices[rows[known]] = prices[known] - _WISH * self._wish[rows[known]]
+
+    @property
+    def _one_by_one(self) -> bool:
+        share = self._request.share
+        return bool(self._request.slices) or (share is not None and share.devices > 1)
+
+    def _price_one(self, node: NodeState) -> int:
+        if not self._request.slices:
+            seat = placing.seat(node, self._request, self._policy)
+            return seat.price if seat is not None else NEVER
+        if not node.ready:
+            return NEVER
+        grids = gpu_rules.sliceable(node)
+        key = tuple((id(grid), state) for grid, state in grids)
+        if key not in self._slices:
+            wants = [want.profile for want in self._request.slices]
+            priced = placing.slice_price(grids, wants, self._policy)
+            self._slices[key] = priced[0] if priced else None
+        price = self._slices[key]
+        return NEVER if price is None else price + placing.node_part(node, self._policy)
+
+
+def class_of(request: Request) -> Hashable:
+    """Requests of one class get the same price on every node."""
+    rules = request.rules
+    return (
+        tuple(request.resources.items()),
+        request.whole_gpus,
+        request.share and (request.share.milli, request.share.memory_mib, request.share.devices),
+        tuple(want.profile for want in request.slices),
+        request.node_name,
+        b"" if rules == _NO_RULES else msgspec.json.encode(rules),
+    )

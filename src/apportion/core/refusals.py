@@ -1,0 +1,93 @@
+"""Why a pod has to wait, as data: numbers per group of nodes, and the cheapest change that would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from apportion.apis.request import Request
+from apportion.core.reasons import Code, Layer, Reason, layer_of
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes that say no for one and the same reason. Numbers are sums over the group."""
+
+    code: Code
+    subject: str
+    nodes: tuple[str, ...]
+    need: int = 0
+    free: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change that would admit the pod. Kinds, cheapest first: profile, model, quota, free, rule, add."""
+
+    kind: str
+    subject: str = ""
+    instead: str = ""
+    node: str = ""
+    pods: tuple[str, ...] = ()
+    uids: tuple[str, ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A pod that cannot be placed now."""
+
+    uid: str
+    pod: str
+    wants: tuple[tuple[str, int], ...]
+    layer: Layer
+    code: str
+    total_nodes: int
+    groups: tuple[NodeGroup, ...] = ()
+    remedy: Remedy | None = None
+    detail: str = ""
+
+
+def wants_of(request: Request) -> tuple[tuple[str, int], ...]:
+    """What the pod asks of GPUs, counted; what it asks of the node if it asks for no GPU."""
+    counts: dict[str, int] = {}
+    for want in request.slices:
+        counts[want.profile] = counts.get(want.profile, 0) + 1
+    return tuple(sorted(counts.items()))
+
+
+def grouped(reasons: Mapping[str, Reason]) -> tuple[NodeGroup, ...]:
+    """Reasons per node brought together; the largest group first."""
+    groups: dict[tuple[Code, str], list[tuple[str, Reason]]] = {}
+    for node in sorted(reasons):
+        reason = reasons[node]
+        groups.setdefault((reason.code, reason.subject), []).append((node, reason))
+    merged = [
+        NodeGroup(
+            code=code,
+            subject=subject,
+            nodes=tuple(node for node, _ in members),
+            need=max(reason.need for _, reason in members),
+            free=sum(reason.free for _, reason in members),
+            total=sum(reason.total for _, reason in members),
+        )
+        for (code, subject), members in groups.items()
+    ]
+    return tuple(sorted(merged, key=lambda group: (-len(group.nodes), group.code, group.subject)))
+
+
+def from_reasons(request: Request, reasons: Mapping[str, Reason], remedy: Remedy | None = None) -> Refusal:
+    groups = grouped(reasons)
+    # The layer that a pod reaches last on some node is where it is really held up.
+    deepest = max(groups, key=lambda group: (list(Layer).index(layer_of(group.code)), len(group.nodes)), default=None)
+    return Refusal(
+        uid=request.uid,
+        pod=request.key,
+        wants=wants_of(request),
+        layer=layer_of(deepest.code) if deepest else Layer.NODE,
+        code=deepest.code if deepest else "NoNodes",
+        total_nodes=len(reasons),
+        groups=groups,
+        remedy=remedy,
+    )

@@ -1,0 +1,55 @@
+"""Claims, volumes and storage classes, as far as they decide where a pod may run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from apportion.apis.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+@dataclass(frozen=True)
+class ClaimFacts:
+    """One PersistentVolumeClaim. `volume` is set once it is bound."""
+
+    volume: str = ""
+    storage_class: str = ""
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    size: int = 0
+    selector: LabelSelector | None = None
+    deleting: bool = False
+
+
+@dataclass(frozen=True)
+class VolumeFacts:
+    """One PersistentVolume. `claim` is the claim that it is bound to or reserved for, as namespace/name."""
+
+    node_affinity: NodeSelector | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    claim: str = ""
+    storage_class: str = ""
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    size: int = 0
+    phase: str = "Available"
+
+
+@dataclass(frozen=True)
+class ClassFacts:
+    """One StorageClass."""
+
+    provisioner: str = NO_PROVISIONER
+    waits_for_pod: bool = False
+    allowed_topologies: tuple[NodeSelectorTerm, ...] = ()
+
+
+@dataclass
+class Storage:
+    """All of them. A fleet that has never been told of storage does not judge by it."""
+
+    claims: dict[str, ClaimFacts] = field(default_factory=dict)  # namespace/name
+    volumes: dict[str, VolumeFacts] = field(default_factory=dict)
+    classes: dict[str, ClassFacts] = field(default_factory=dict)

@@ -1,0 +1,374 @@
+"""Reading the Common Expression Language: text to a tree of nodes.
+
+Precedence climbing over the grammar of the language definition. Macros (`has`, `all`, `exists` ...) are
+recognised here because they bind names. What the grammar allows but no evaluator of ours knows (messages,
+bytes, optional fields) is refused with a position, as is nesting that could exhaust the stack.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+DEEPEST = 64
+LONGEST = 64 * 1024
+
+_COMPREHENSIONS = {"all": (2,), "exists": (2,), "exists_one": (2,), "existsOne": (2,), "filter": (2,), "map": (2, 3)}
+_PRECEDENCE = {
+    "||": 1,
+    "&&": 2,
+    **dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 3),
+    **dict.fromkeys("+-", 4),
+    **dict.fromkeys("*/%", 5),
+}
+_RESERVED = frozenset(
+    {"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package"}
+    | {"namespace", "return", "var", "void", "while"}
+)
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+|//[^\n]*)
+    | (?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
+    | (?P<int>0[xX][0-9a-fA-F]+[uU]?|[0-9]+[uU]?)
+    | (?P<string>[bB]?[rR]?(?:
+          \"\"\"(?:\\.|[^\\])*?\"\"\" | '''(?:\\.|[^\\])*?''' | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
+      ))
+    | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<operator>\|\||&&|<=|>=|==|!=|[-+*/%<>!?:.,()\[\]{}])
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_SIMPLE_ESCAPES = {
+    **dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)),
+    **{character: character for character in "\\?\"'`"},
+}
+
+
+class CelSyntaxError(ValueError):
+    """Text that is no expression, or one that cannot be evaluated here."""
+
+    def __init__(self, message: str, text: str, at: int) -> None:
+        line = text.count("\n", 0, at) + 1
+        start = text.rfind("\n", 0, at) + 1
+        column = at - start + 1
+        shown = text[start:].partition("\n")[0]
+        pointer = "." * (column - 1) + "^"
+        super().__init__(f"ERROR: <input>:{line}:{column}: {message}\n | {shown}\n | {pointer}")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A piece of an expression and where it begins."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Node):
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Node):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Node):
+    """`of.field`; `test` is the form inside has()."""
+
+    of: Node
+    field: str
+    test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Node):
+    of: Node
+    key: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """A function, an operator or, with a target, a method."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    target: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logic(Node):
+    """All of (`&&`) or one of (`||`) some parts."""
+
+    every: bool
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Node):
+    condition: Node
+    yes: Node
+    no: Node
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Node):
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf(Node):
+    entries: tuple[tuple[Node, Node], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension(Node):
+    """A macro over a list or the keys of a map: `over.kind(name, step)`, for map perhaps with a filter."""
+
+    kind: str
+    over: Node
+    name: str
+    step: Node
+    where: Node | None = None
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+
+def parse(text: str) -> Node:
+    """The tree of an expression; raises CelSyntaxError."""
+    if len(text) > LONGEST:
+        raise CelSyntaxError(f"the expression is longer than {LONGEST} characters", text[:80], 0)
+    return _Parser(text).whole()
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise CelSyntaxError(f"token recognition error at: '{text[at]}'", text, at)
+        if match.lastgroup and match.lastgroup != "space":
+            found.append(_Token(match.lastgroup, match[0], at))
+        at = match.end()
+    found.append(_Token("end", "<EOF>", len(text)))
+    return found
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._next = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        node = self._expression()
+        if self._peek().kind != "end":
+            raise self._unexpected()
+        return node
+
+    def _expression(self) -> Node:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._error(f"the expression is nested more than {DEEPEST} deep")
+        node = self._binary(1)
+        if self._accept("?"):
+            yes = self._binary(1)
+            self._expect(":")
+            node = Choice(node.at, node, yes, self._expression())
+        self._depth -= 1
+        return node
+
+    def _binary(self, lowest: int) -> Node:
+        left = self._unary()
+        length = 0
+        while (level := _PRECEDENCE.get(self._peek().text, 0)) >= lowest and self._peek().kind in ("operator", "name"):
+            token = self._advance()
+            right = self._binary(level + 1)
+            if token.text in ("&&", "||"):
+                left = _joined(token, left, right)
+                continue
+            length += 1
+            if length > DEEPEST:
+                raise self._error(f"more than {DEEPEST} operators in a row")
+            left = Call(token.at, token.text, (left, right))
+        return left
+
+    def _unary(self) -> Node:
+        token = self._peek()
+        if token.text in ("!", "-") and token.kind == "operator":
+            repeated = 0
+            while self._accept(token.text):
+                repeated += 1
+            node = self._member()
+            if repeated % 2 == 0:
+                return node
+            if token.text == "-" and isinstance(node, Literal) and isinstance(node.value, int | float):
+                return Literal(token.at, -node.value)
+            return Call(token.at, "!_" if token.text == "!" else "-_", (node,))
+        return self._member()
+
+    def _member(self) -> Node:
+        node = self._primary()
+        for _ in range(DEEPEST):
+            at = self._peek().at
+            if self._accept("."):
+                node = self._selected(node, at)
+            elif self._accept("["):
+                if self._peek().text == "?":
+                    raise self._error("optional indexing is not supported")
+                key = self._expression()
+                self._expect("]")
+                node = Index(at, node, key)
+            else:
+                return node
+        raise self._error(f"more than {DEEPEST} selections in a row")
+
+    def _selected(self, node: Node, at: int) -> Node:
+        if self._peek().text == "?":
+            raise self._error("optional field selection is not supported")
+        field = self._identifier()
+        if not self._accept("("):
+            return Select(at, node, field)
+        arguments = self._arguments(")")
+        if field not in _COMPREHENSIONS:
+            return Call(at, field, arguments, node)
+        return self._comprehension(node, field, arguments, at)
+
+    def _comprehension(self, over: Node, kind: str, arguments: tuple[Node, ...], at: int) -> Node:
+        if len(arguments) not in _COMPREHENSIONS[kind]:
+            raise CelSyntaxError(f"invalid number of arguments for the macro {kind}", self._text, at)
+        variable = arguments[0]
+        if not isinstance(variable, Name):
+            raise CelSyntaxError("argument must be a simple name", self._text, variable.at)
+        where = arguments[1] if len(arguments) > 2 else None  # noqa: PLR2004  map(x, condition, step)
+        return Comprehension(at, kind, over, variable.name, arguments[-1], where)
+
+    def _primary(self) -> Node:  # noqa: PLR0911  one return per form
+        token = self._peek()
+        if token.kind == "end" or (token.kind == "operator" and token.text not in "([{"):
+            raise self._unexpected()
+        self._advance()
+        match token.kind:
+            case "int":
+                return Literal(token.at, self._integer(token))
+            case "float":
+                return Literal(token.at, float(token.text))
+            case "string":
+                return Literal(token.at, self._string(token))
+            case "name":
+                return self._named(token)
+        if token.text == "(":
+            node = self._expression()
+            self._expect(")")
+            return node
+        if token.text == "[":
+            return ListOf(token.at, self._arguments("]"))
+        return MapOf(token.at, self._entries())
+
+    def _named(self, token: _Token) -> Node:
+        if token.text in ("true", "false", "null"):
+            return Literal(token.at, {"true": True, "false": False, "null": None}[token.text])
+        if token.text in _RESERVED or token.text == "in":
+            raise CelSyntaxError(f"reserved identifier: {token.text}", self._text, token.at)
+        if self._peek().text == "{":
+            raise CelSyntaxError("construction of messages is not supported", self._text, token.at)
+        if not self._accept("("):
+            return Name(token.at, token.text)
+        arguments = self._arguments(")")
+        if token.text == "has":
+            if len(arguments) != 1 or not isinstance(arguments[0], Select):
+                raise CelSyntaxError("invalid argument to has() macro", self._text, token.at)
+            select = arguments[0]
+            return Select(select.at, select.of, select.field, test=True)
+        return Call(token.at, token.text, arguments)
+
+    def _arguments(self, end: str) -> tuple[Node, ...]:
+        found: list[Node] = []
+        while not self._accept(end):
+            found.append(self._expression())
+            if not self._accept(","):
+                self._expect(end)
+                break
+        return tuple(found)
+
+    def _entries(self) -> tuple[tuple[Node, Node], ...]:
+        found: list[tuple[Node, Node]] = []
+        while not self._accept("}"):
+            key = self._expression()
+            self._expect(":")
+            found.append((key, self._expression()))
+            if not self._accept(","):
+                self._expect("}")
+                break
+        return tuple(found)
+
+    def _identifier(self) -> str:
+        if self._peek().kind != "name":
+            raise self._unexpected()
+        return self._advance().text
+
+    def _integer(self, token: _Token) -> int:
+        value = int(token.text.rstrip("uU"), 0 if token.text[:2] in ("0x", "0X") else 10)
+        if value >= 2**64 or (value > 2**63 and token.text[-1] not in "uU"):
+            raise CelSyntaxError("invalid int literal", self._text, token.at)
+        return value
+
+    def _string(self, token: _Token) -> str:
+        body = token.text
+        prefix = body[: len(body) - len(body.lstrip("bBrR"))].lower()
+        if "b" in prefix:
+            raise CelSyntaxError("bytes are not supported", self._text, token.at)
+        body = body[len(prefix) :]
+        quotes = 3 if body[:3] in ('"""', "'''") and len(body) >= 6 else 1  # noqa: PLR2004  two times three
+        inner = body[quotes:-quotes]
+        return inner if prefix else _ESCAPE.sub(lambda match: self._unescaped(match, token), inner)
+
+    def _unescaped(self, match: re.Match[str], token: _Token) -> str:
+        for code, base in ((match[1], 16), (match[2], 16), (match[3], 16), (match[4], 8)):
+            if code is not None and int(code, base) <= 0x10FFFF:  # noqa: PLR2004  the last code point
+                return chr(int(code, base))
+        if match[5] not in _SIMPLE_ESCAPES:
+            raise CelSyntaxError("unable to unescape string", self._text, token.at)
+        return _SIMPLE_ESCAPES[match[5]]
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _advance(self) -> _Token:
+        token = self._tokens[self._next]
+        self._next = min(self._next + 1, len(self._tokens) - 1)
+        return token
+
+    def _accept(self, text: str) -> bool:
+        token = self._peek()
+        if token.text != text or token.kind not in ("operator", "name"):
+            return False
+        self._advance()
+        return True
+
+    def _expect(self, text: str) -> None:
+        if not self._accept(text):
+            raise self._unexpected()
+
+    def _unexpected(self) -> CelSyntaxError:
+        return self._error(f"Syntax error: mismatched input '{self._peek().text}'")
+
+    def _error(self, message: str) -> CelSyntaxError:
+        return CelSyntaxError(message, self._text, self._peek().at)
+
+
+def _joined(token: _Token, left: Node, right: Node) -> Logic:
+    every = token.text == "&&"
+    parts: tuple[Node, ...] = ()
+    for side in (left, right):
+        parts += side.parts if isinstance(side, Logic) and side.every is every else (side,)
+    return Logic(token.at, every, parts)

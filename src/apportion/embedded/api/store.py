@@ -1,0 +1,265 @@
+"""The server's memory: encoded objects under one global revision, with the recent past kept for watches.
+
+A *bucket* is all objects of one group and plural, whatever version a client asks for. Objects are kept
+as encoded JSON and decoded on need: decoding a pod is several times cheaper than copying one, and lists
+and watches of whole objects never decode at all. Everything here is synchronous and runs on one event
+loop, so each call is atomic; optimistic concurrency (`expected`) guards what happens between calls.
+
+The history of a bucket is bounded. From it the store replays watches and rebuilds a list as it was at an
+earlier revision (for `continue`); what has fallen out of it is `Expired`, as after an etcd compaction.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+FIRST_REVISION = 1
+HISTORY = 8192
+
+
+class Bucket(NamedTuple):
+    """Where objects of one resource are kept."""
+
+    group: str
+    plural: str
+
+
+class Key(NamedTuple):
+    """An object's place in its bucket; cluster-scoped objects have an empty namespace."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """One version of one object. `labels` and `fields` let selectors work without decoding."""
+
+    key: Key
+    revision: int
+    data: bytes
+    uid: str
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+    def decode(self) -> dict[str, Any]:
+        """A fresh dict that the caller may change."""
+        obj: dict[str, Any] = msgspec.json.decode(self.data)
+        return obj
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """One step of history. For DELETED, `new` is the last state, stamped with the revision of deletion."""
+
+    type: ChangeType
+    revision: int
+    new: Stored
+    old: Stored | None
+
+
+class StoreError(Exception):
+    """Base of what a write or a look into the past can run into."""
+
+
+class Exists(StoreError):
+    """Create: the key is taken."""
+
+
+class Missing(StoreError):
+    """Update or delete: nothing is there."""
+
+
+class Stale(StoreError):
+    """The object is not at the expected revision any more."""
+
+
+class Compacted(StoreError):
+    """The asked-for revision is older than the history; `oldest` is the first one still known."""
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"history begins at revision {oldest}")
+        self.oldest = oldest
+
+
+class Future(StoreError):
+    """The asked-for revision has not been reached yet."""
+
+
+FieldsOf = Callable[[Bucket, dict[str, Any]], Mapping[str, str]]
+Listener = Callable[[Change], None]
+
+
+class _Shelf:
+    """The objects, the past and the listeners of one bucket."""
+
+    __slots__ = ("floor", "history", "listeners", "objects", "order")
+
+    def __init__(self, floor: int) -> None:
+        self.objects: dict[Key, Stored] = {}
+        self.order: list[Key] | None = None
+        self.history: deque[Change] = deque()
+        self.floor = floor
+        self.listeners: list[Listener] = []
+
+
+class Store:
+    """All objects of a cluster, in memory."""
+
+    def __init__(self, *, fields_of: FieldsOf | None = None, history: int = HISTORY) -> None:
+        self.revision = FIRST_REVISION
+        self._fields_of = fields_of or (lambda _bucket, _obj: {})
+        self._history = history
+        self._shelves: dict[Bucket, _Shelf] = {}
+
+    # Reading
+
+    def get(self, bucket: Bucket, namespace: str, name: str) -> Stored | None:
+        return self._shelf(bucket).objects.get(Key(namespace, name))
+
+    def items(self, bucket: Bucket, namespace: str = "") -> list[Stored]:
+        """Current objects in key order; all namespaces if none is given."""
+        shelf = self._shelf(bucket)
+        objects = shelf.objects
+        return [objects[key] for key in _order(shelf) if not namespace or key.namespace == namespace]
+
+    def items_at(self, bucket: Bucket, namespace: str, revision: int) -> list[Stored]:
+        """The same as it was at an earlier revision."""
+        if revision > self.revision:
+            raise Future
+        shelf = self._shelf(bucket)
+        if revision < shelf.floor:
+            raise Compacted(shelf.floor)
+        if not shelf.history or shelf.history[-1].revision <= revision:
+            return self.items(bucket, namespace)
+        objects = dict(shelf.objects)
+        for change in reversed(shelf.history):
+            if change.revision <= revision:
+                break
+            if change.old is None:
+                objects.pop(change.new.key, None)
+            else:
+                objects[change.new.key] = change.old
+        return [objects[key] for key in sorted(objects) if not namespace or key.namespace == namespace]
+
+    def count(self, bucket: Bucket) -> int:
+        return len(self._shelf(bucket).objects)
+
+    def buckets(self) -> Iterator[Bucket]:
+        return iter(tuple(self._shelves))
+
+    # Writing
+
+    def create(self, bucket: Bucket, namespace: str, name: str, obj: dict[str, Any]) -> Stored:
+        """Keep a new object; its `metadata.resourceVersion` is stamped in place."""
+        shelf, key = self._shelf(bucket), Key(namespace, name)
+        if key in shelf.objects:
+            raise Exists(name)
+        stored = self._stamp(bucket, key, obj)
+        shelf.objects[key] = stored
+        shelf.order = None
+        self._publish(shelf, Change("ADDED", stored.revision, stored, None))
+        return stored
+
+    def update(
+        self, bucket: Bucket, namespace: str, name: str, obj: dict[str, Any], *, expected: int | None = None
+    ) -> Stored:
+        """Replace an object, if it is still at the expected revision."""
+        shelf, key = self._shelf(bucket), Key(namespace, name)
+        old = self._current(shelf, key, expected)
+        stored = self._stamp(bucket, key, obj)
+        shelf.objects[key] = stored
+        self._publish(shelf, Change("MODIFIED", stored.revision, stored, old))
+        return stored
+
+    def delete(self, bucket: Bucket, namespace: str, name: str, *, expected: int | None = None) -> Stored:
+        """Remove an object and answer its last state, which carries the revision of the deletion."""
+        shelf, key = self._shelf(bucket), Key(namespace, name)
+        old = self._current(shelf, key, expected)
+        last = self._stamp(bucket, key, old.decode())
+        del shelf.objects[key]
+        shelf.order = None
+        self._publish(shelf, Change("DELETED", last.revision, last, old))
+        return last
+
+    # Watching
+
+    def changes(self, bucket: Bucket, since: int) -> list[Change]:
+        """What happened after a revision, oldest first."""
+        shelf = self._shelf(bucket)
+        if since < shelf.floor:
+            raise Compacted(shelf.floor)
+        newer = 0
+        for change in reversed(shelf.history):
+            if change.revision <= since:
+                break
+            newer += 1
+        return list(islice(shelf.history, len(shelf.history) - newer, None))
+
+    def listen(self, bucket: Bucket, listener: Listener) -> Callable[[], None]:
+        """Call the listener with every later change, at once and in order; answers how to stop that."""
+        listeners = self._shelf(bucket).listeners
+        listeners.append(listener)
+
+        def stop() -> None:
+            if listener in listeners:
+                listeners.remove(listener)
+
+        return stop
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the past up to a revision (default: all of it)."""
+        floor = min(self.revision if revision is None else revision, self.revision)
+        for shelf in self._shelves.values():
+            while shelf.history and shelf.history[0].revision <= floor:
+                shelf.history.popleft()
+            shelf.floor = max(shelf.floor, floor)
+
+    def _shelf(self, bucket: Bucket) -> _Shelf:
+        shelf = self._shelves.get(bucket)
+        if shelf is None:
+            shelf = self._shelves[bucket] = _Shelf(FIRST_REVISION)
+        return shelf
+
+    def _stamp(self, bucket: Bucket, key: Key, obj: dict[str, Any]) -> Stored:
+        revision = self.revision + 1
+        metadata = obj["metadata"]
+        metadata["resourceVersion"] = str(revision)
+        stored = Stored(
+            key=key,
+            revision=revision,
+            data=msgspec.json.encode(obj),
+            uid=metadata.get("uid") or "",
+            labels=metadata.get("labels") or {},
+            fields=self._fields_of(bucket, obj),
+        )
+        self.revision = revision  # only after the encoder accepted the object
+        return stored
+
+    def _current(self, shelf: _Shelf, key: Key, expected: int | None) -> Stored:
+        old = shelf.objects.get(key)
+        if old is None:
+            raise Missing(key.name)
+        if expected is not None and old.revision != expected:
+            raise Stale(key.name)
+        return old
+
+    def _publish(self, shelf: _Shelf, change: Change) -> None:
+        shelf.history.append(change)
+        if len(shelf.history) > self._history:
+            shelf.floor = shelf.history.popleft().revision
+        for listener in tuple(shelf.listeners):
+            listener(change)
+
+
+def _order(shelf: _Shelf) -> list[Key]:
+    if shelf.order is None:
+        shelf.order = sorted(shelf.objects)
+    return shelf.order

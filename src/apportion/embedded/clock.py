@@ -1,0 +1,68 @@
+"""The time of an embedded cluster, taken from one object.
+
+Nothing in this package asks the operating system for the time or sleeps on its own: kubelets and controllers
+are given a clock, so a test or a replay can run them in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds since the epoch, and waiting."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The time of the machine."""
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class LoopClock:
+    """The time of the running event loop, counted from a fixed moment: virtual wherever the loop's time is."""
+
+    def __init__(self, start: float = 1_767_225_600.0) -> None:
+        self._start = start
+
+    def now(self) -> float:
+        return self._start + asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+def stamp(seconds: float) -> str:
+    """A moment as `metav1.Time` writes it: whole seconds, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_stamp(seconds: float) -> str:
+    """A moment as `metav1.MicroTime` writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def nano_stamp(seconds: float) -> str:
+    """A moment as the lines of a container log write it."""
+    whole = int(seconds)
+    fraction = int((seconds - whole) * 1_000_000_000)
+    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{fraction:09d}Z"
+
+
+def seconds_of(text: str) -> float:
+    """The inverse of the three above."""
+    moment = text.rstrip("Z")
+    whole, _, fraction = moment.partition(".")
+    base = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC).timestamp()
+    return base + (float(f"0.{fraction}") if fraction else 0.0)

@@ -1,0 +1,1 @@
+"""What kube-controller-manager and kube-scheduler do, for the embedded cluster."""

@@ -1,0 +1,60 @@
+"""Pods that nobody runs: deleted before they had a node, and too many that have ended."""
+
+from __future__ import annotations
+
+from apportion.apis.kinds import PODS
+from apportion.cluster import errors
+from apportion.embedded.controllers import pods
+from apportion.embedded.controllers.control import Json, Key, Reconciler, deleting
+
+KEPT = 12_500
+
+
+class PodGarbage(Reconciler):
+    name = "podgc"
+    component = "pod-garbage-collector"
+    workers = 1
+
+    def subscribe(self) -> None:
+        def changed(_: Json | None, new: Json | None) -> None:
+            if new is not None and (_unscheduled_end(new) or pods.terminal(new)):
+                self.queue.add((new["metadata"]["namespace"], new["metadata"]["name"]))
+
+        self.informers.of(PODS).on_change(changed)
+
+    async def reconcile(self, key: Key) -> float | None:
+        pod = self.informers.of(PODS).get(key[1], key[0])
+        if pod is None:
+            return None
+        if _unscheduled_end(pod):
+            await self._fail(pod)
+        elif len(self.informers.of(PODS)) > KEPT:
+            await self._remove_oldest()
+        return None
+
+    async def _fail(self, pod: Json) -> None:
+        """A finalizer holds it: whoever set that must see that the pod is over."""
+        meta = pod["metadata"]
+        if not pods.terminal(pod):
+            patch = {"metadata": {"uid": meta["uid"]}, "status": {"phase": "Failed"}}
+            try:
+                await self.client.patch(PODS, meta["name"], patch, namespace=meta["namespace"], subresource="status")
+            except (errors.NotFound, errors.Conflict):
+                return
+        await self._remove(pod)
+
+    async def _remove_oldest(self) -> None:
+        ended = sorted((pod for pod in self.informers.of(PODS) if pods.terminal(pod)), key=pods.created)
+        for pod in ended[: max(0, len(ended) - KEPT)]:
+            await self._remove(pod)
+
+    async def _remove(self, pod: Json) -> None:
+        meta = pod["metadata"]
+        try:
+            await self.client.delete(PODS, meta["name"], namespace=meta["namespace"], uid=meta["uid"], grace=0)
+        except (errors.NotFound, errors.Conflict):
+            return
+
+
+def _unscheduled_end(pod: Json) -> bool:
+    return deleting(pod) and not pod["spec"].get("nodeName")

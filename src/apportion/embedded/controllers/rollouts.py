@@ -1,0 +1,70 @@
+"""The arithmetic of a Deployment's rollout: pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How many pods may exist above, and how many may be missing below, the wanted number."""
+
+    surge: int
+    unavailable: int
+
+
+@dataclass(frozen=True)
+class Old:
+    """An earlier ReplicaSet: its size and how many of its pods are available. Oldest first in lists."""
+
+    name: str
+    replicas: int
+    available: int
+
+
+def bounds(replicas: int, surge: str | int, unavailable: str | int) -> Bounds:
+    """Percentages: surge is rounded up, unavailable down; never both zero."""
+    above, below = _amount(surge, replicas, up=True), _amount(unavailable, replicas, up=False)
+    if above == 0 and below == 0:
+        below = 1
+    return Bounds(above, min(below, replicas) if replicas else below)
+
+
+def next_size(replicas: int, limit: Bounds, new: int, old_total: int) -> int:
+    """The size of the new ReplicaSet now."""
+    if new >= replicas:
+        return replicas
+    room = replicas + limit.surge - (new + old_total)
+    return min(replicas, new + max(0, room))
+
+
+def shrink(replicas: int, limit: Bounds, new: int, new_available: int, olds: list[Old]) -> dict[str, int]:
+    """New sizes of the old ReplicaSets: pods that are not available go first, then as many as may be missing."""
+    total = new + sum(old.replicas for old in olds)
+    least = replicas - limit.unavailable
+    may_go = total - least - (new - new_available)
+    sizes = {old.name: old.replicas for old in olds}
+    for old in olds:
+        broken = min(max(0, may_go), old.replicas - old.available, sizes[old.name])
+        if broken > 0:
+            sizes[old.name] -= broken
+            may_go -= broken
+    available = new_available + sum(min(sizes[old.name], old.available) for old in olds)
+    spare = available - least
+    for old in olds:
+        gone = min(max(0, spare), sizes[old.name])
+        sizes[old.name] -= gone
+        spare -= gone
+    return {name: size for name, size in sizes.items() if size != _size(olds, name)}
+
+
+def _size(olds: list[Old], name: str) -> int:
+    return next(old.replicas for old in olds if old.name == name)
+
+
+def _amount(value: str | int, total: int, *, up: bool) -> int:
+    if isinstance(value, int):
+        return value
+    share = int(value.rstrip("%") or 0) * total / 100
+    return math.ceil(share) if up else math.floor(share)

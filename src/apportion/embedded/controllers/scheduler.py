@@ -1,0 +1,257 @@
+"""The default scheduler: ordinary pods and static devices, by the core's node rules.
+
+Pods are decided one after the other in the order of priority and age. A decision counts at once, before the API
+has confirmed it. A pod that fits nowhere is looked at again when nodes or pods change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+import msgspec
+
+from apportion.apis import names
+from apportion.apis.errors import ApportionError
+from apportion.apis.kinds import NAMESPACES, NODES, PODS
+from apportion.apis.nodes import Node
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request, parse_pod
+from apportion.cluster import errors
+from apportion.cluster.client import PatchType
+from apportion.cluster.events import Recorder
+from apportion.core.catalog import Catalog
+from apportion.core.filters import Checks, resources
+from apportion.core.fleet import Fleet, NodeFacts
+from apportion.core.node import NodeState
+from apportion.core.reasons import Reason
+from apportion.embedded.clock import stamp
+from apportion.embedded.controllers import pods, scheduler_scores, scheduler_words
+from apportion.embedded.controllers.control import Control, Json, about_object, deleting
+
+log = logging.getLogger(__name__)
+
+_BATCH = 50
+_ENOUGH = 100  # in a large cluster the best of so many nodes that fit is good enough, as kube-scheduler has it
+
+
+class DefaultScheduler:
+    """Binds pods whose `schedulerName` is the default one."""
+
+    name = "scheduler"
+
+    def __init__(self, control: Control) -> None:
+        self._client = control.client
+        self._informers = control.informers
+        self._clock = control.clock
+        self._recorder = Recorder(control.client, names.DEFAULT_SCHEDULER)
+        self._fleet = Fleet(Catalog.shipped())
+        self._siblings: Counter[tuple[str, str]] = Counter()  # node and owner -> pods
+        self._start = 0  # where the next look at the nodes begins
+        self._waiting: dict[str, Json] = {}  # by uid
+        self._stuck: set[str] = set()  # waiting, and nothing has changed since they were tried
+        self._told: dict[str, str] = {}
+        self._wake = asyncio.Event()
+
+    def subscribe(self) -> None:
+        self._informers.of(NODES).on_change(self._node_changed)
+        self._informers.of(PODS).on_change(self._pod_changed)
+        self._informers.of(NAMESPACES).on_change(self._namespace_changed)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run())
+            group.create_task(self._decide_forever())
+
+    # What the cluster says
+
+    def _node_changed(self, old: Json | None, new: Json | None) -> None:
+        if new is None:
+            assert old is not None
+            self._fleet.remove_node(old["metadata"]["name"])
+        else:
+            node = msgspec.convert(new, Node, strict=False)
+            facts = NodeFacts(
+                name=node.metadata.name,
+                labels=node.metadata.labels,
+                taints=tuple(node.spec.taints),
+                unschedulable=node.spec.unschedulable,
+                allocatable=node.allocatable(),
+            )
+            state = self._fleet.nodes.get(facts.name)
+            if state is not None and state.facts == facts:
+                return
+            self._fleet.set_node(facts)
+        self._try_again()
+
+    def _namespace_changed(self, old: Json | None, new: Json | None) -> None:
+        obj = new or old
+        assert obj is not None
+        self._fleet.set_namespace(obj["metadata"]["name"], None if new is None else pods.labels(new))
+
+    def _pod_changed(self, old: Json | None, new: Json | None) -> None:
+        obj = new or old
+        assert obj is not None
+        uid = obj["metadata"]["uid"]
+        if new is None or pods.terminal(new):
+            self._waiting.pop(uid, None)
+            self._told.pop(uid, None)
+            self._stuck.discard(uid)
+            if uid in self._fleet.pod_nodes:
+                self._take_off(uid)
+                self._try_again()
+        elif new["spec"].get("nodeName"):
+            self._waiting.pop(uid, None)
+            self._stuck.discard(uid)
+            self._hold(new)
+        elif new["spec"].get("schedulerName", names.DEFAULT_SCHEDULER) == names.DEFAULT_SCHEDULER:
+            self._wait_for(old, new)
+
+    def _hold(self, pod: Json) -> None:
+        request = self._request(pod, quiet=True)
+        if request is not None and self._fleet.pod_nodes.get(request.uid) != pod["spec"]["nodeName"]:
+            self._put_on(request, pod["spec"]["nodeName"])
+
+    def _put_on(self, request: Request, node: str) -> None:
+        self._take_off(request.uid)
+        self._fleet.add_pod(request, node)
+        if request.owner:
+            self._siblings[node, request.owner] += 1
+
+    def _take_off(self, uid: str) -> None:
+        node = self._fleet.pod_nodes.get(uid)
+        if node is None:
+            return
+        owner = self._fleet.nodes[node].pods[uid].owner
+        self._fleet.remove_pod(uid)
+        if owner:
+            self._siblings[node, owner] -= 1
+            if not self._siblings[node, owner]:
+                del self._siblings[node, owner]
+
+    def _wait_for(self, old: Json | None, new: Json) -> None:
+        uid = new["metadata"]["uid"]
+        if uid in self._fleet.pod_nodes:  # assumed; the binding is on its way
+            return
+        if deleting(new):
+            self._waiting.pop(uid, None)
+            return
+        self._waiting[uid] = new
+        if old is None or old["spec"] != new["spec"] or pods.labels(old) != pods.labels(new):
+            self._stuck.discard(uid)
+            self._wake.set()
+
+    def _try_again(self) -> None:
+        self._stuck.clear()
+        if self._waiting:
+            self._wake.set()
+
+    # Deciding
+
+    async def _decide_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for number, pod in enumerate(self._ready_to_try(), start=1):
+                await self._decide(pod)
+                if number % _BATCH == 0:
+                    await asyncio.sleep(0)
+
+    def _ready_to_try(self) -> list[Json]:
+        ready = [pod for uid, pod in self._waiting.items() if uid not in self._stuck]
+
+        def order(pod: Json) -> tuple[int, str, str]:
+            meta = pod["metadata"]
+            return -(pod["spec"].get("priority") or 0), meta["creationTimestamp"], f"{meta['namespace']}/{meta['name']}"
+
+        return sorted(ready, key=order)
+
+    async def _decide(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        if self._waiting.get(uid) is not pod:
+            return
+        if pod["spec"].get("schedulingGates"):
+            self._stuck.add(uid)
+            return
+        request = self._request(pod)
+        if request is None:
+            self._stuck.add(uid)
+            return
+        fitting, reasons = self._fitting(request)
+        if not fitting:
+            self._stuck.add(uid)
+            await self._tell(pod, scheduler_words.sentence(reasons))
+            return
+        best = scheduler_scores.best(fitting, request, self._siblings)
+        self._put_on(request, best.name)
+        self._waiting.pop(uid, None)
+        await self._bind(pod, best.name)
+
+    def _fitting(self, request: Request) -> tuple[list[NodeState], list[Reason]]:
+        """Enough nodes that fit, and why the others looked at do not; each look begins where the last one ended."""
+        checks = Checks(self._fleet, request)
+        nodes = list(self._fleet)
+        fitting: list[NodeState] = []
+        reasons: list[Reason] = []
+        for step in range(len(nodes)):
+            node = nodes[(self._start + step) % len(nodes)]
+            reason = checks.against_node(node) or resources.against_gpu_resources(node, request)
+            if reason is None:
+                fitting.append(node)
+            else:
+                reasons.append(reason)
+            if len(fitting) >= _ENOUGH:
+                self._start = (self._start + step + 1) % len(nodes)
+                break
+        return fitting, reasons
+
+    async def _bind(self, pod: Json, node: str) -> None:
+        meta = pod["metadata"]
+        try:
+            await self._client.bind(meta["namespace"], meta["name"], meta["uid"], node)
+        except errors.ClusterError as error:
+            self._take_off(meta["uid"])
+            if not isinstance(error, errors.NotFound | errors.Conflict):
+                log.warning("pod %s/%s: %s", meta["namespace"], meta["name"], error)
+                self._waiting[meta["uid"]] = pod
+                asyncio.get_running_loop().call_later(1.0, self._wake.set)
+            return
+        text = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+        self._recorder.record(about_object(PODS, pod), "Scheduled", text)
+
+    async def _tell(self, pod: Json, text: str) -> None:
+        """Say why, once per answer: an event and the condition that kubectl shows."""
+        meta = pod["metadata"]
+        if self._told.get(meta["uid"]) == text:
+            return
+        self._told[meta["uid"]] = text
+        self._recorder.warn(about_object(PODS, pod), "FailedScheduling", text)
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": text,
+            "lastProbeTime": None,
+            "lastTransitionTime": stamp(self._clock.now()),
+        }
+        patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.patch(
+                PODS,
+                meta["name"],
+                patch,
+                namespace=meta["namespace"],
+                how=PatchType.strategic,
+                subresource="status",
+            )
+        except errors.ClusterError as error:
+            log.debug("condition of %s: %s", meta["name"], error)
+
+    def _request(self, pod: Json, *, quiet: bool = False) -> Request | None:
+        try:
+            return parse_pod(msgspec.convert(pod, Pod, strict=False))
+        except (ApportionError, msgspec.ValidationError) as error:
+            if not quiet:
+                self._recorder.warn(about_object(PODS, pod), "FailedScheduling", str(error))
+            return None

@@ -1,0 +1,1 @@
+"""A kubelet for the embedded cluster: pods of our image run as child processes, all others are simulated."""

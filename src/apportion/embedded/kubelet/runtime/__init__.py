@@ -1,0 +1,1 @@
+"""Running containers: as child processes (our image) or simulated (any other)."""

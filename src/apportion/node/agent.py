@@ -1,0 +1,261 @@
+"""The agent of one node, put together.
+
+Reads: the kubelet's checkpoint, the driver, its own book, claims, pods and its Node. Writes: slices, CDI
+files, claim states, its NodeAccelerator. Plugins are served only after what was found at the start has
+been adopted; until then the kubelet has nobody to call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+
+from apportion.apis import kinds, names
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.kubelet import deviceplugin_pb2 as wire
+from apportion.apis.nodes import Node
+from apportion.apis.pods import Pod
+from apportion.cluster import probes
+from apportion.cluster.client import Client
+from apportion.cluster.errors import ClusterError
+from apportion.cluster.events import Recorder
+from apportion.cluster.informer import Informer
+from apportion.cluster.workqueue import WorkQueue
+from apportion.node import accelerator, preparation, startup
+from apportion.node.accelerator import Publisher, Readiness
+from apportion.node.allocations import Allocations
+from apportion.node.cdi import CdiFolder
+from apportion.node.cgroups import Cgroups
+from apportion.node.claimstore import ClaimStore
+from apportion.node.hardware import Hardware
+from apportion.node.locks import Locks
+from apportion.node.metrics import Metrics
+from apportion.node.partitioner import Partitioner, PartitionError, Slice
+from apportion.node.places import Places
+from apportion.node.plugin import Plugin
+from apportion.node.podwatch import PodWatch
+from apportion.node.preparation import Preparation
+from apportion.node.problems import Problem
+from apportion.node.registration import Registrar
+from apportion.node.release import Release
+from apportion.node.settings import Settings
+from apportion.node.slicebook import SliceBook
+from apportion.node.slicing import Slicing
+from apportion.node.sole import sole_agent
+
+COMPONENT = "apportion-node"
+WORKERS = 4
+FAREWELL_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Agent:
+    def __init__(self, settings: Settings, client: Client, driver: Partitioner) -> None:
+        self.settings = settings
+        self.driver = driver
+        self.address = ""
+        self.metrics = Metrics()
+        self._locks = Locks()
+        self._recorder = Recorder(client, COMPONENT, host=settings.node_name)
+        self._book = SliceBook(settings.state_dir)
+        self._folder = CdiFolder(settings.cdi_dir)
+        self._allocations = Allocations(settings.plugin_dir)
+        self._registrar = Registrar(settings.plugin_dir, poll_seconds=settings.poll_seconds)
+        self._node = Informer(client, kinds.NODES, into=Node, fields=f"metadata.name={settings.node_name}")
+        self._store = ClaimStore(client, settings.node_name, settings.namespace)
+        self._pods = PodWatch(client, settings.node_name)
+        self._publisher = Publisher(client, settings, driver.kind)
+        self._slicing = Slicing(driver, self._book, self._locks)
+        self._hardware = Hardware(driver, self._registrar, self._allocations, self._plugin)
+        places = Places(
+            client=client,
+            driver=driver,
+            store=self._store,
+            book=self._book,
+            slicing=self._slicing,
+            recorder=self._recorder,
+        )
+        self._preparation = Preparation(
+            driver=driver,
+            allocations=self._allocations,
+            store=self._store,
+            pods=self._pods,
+            slicing=self._slicing,
+            places=places,
+            folder=self._folder,
+            locks=self._locks,
+            patience=settings.patience_seconds,
+        )
+        self._release = Release(
+            settings=settings,
+            store=self._store,
+            pods=self._pods,
+            slicing=self._slicing,
+            book=self._book,
+            folder=self._folder,
+            cgroups=Cgroups(settings.cgroup_dir),
+            locks=self._locks,
+            recorder=self._recorder,
+        )
+        self._queue: WorkQueue[str] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
+        self._wake = asyncio.Event()
+        self._adopted = False
+        self._strangers: Sequence[Slice] = ()
+        self.metrics.count_slices(lambda: len(self._book))
+
+    # Life
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        ready = {"agent": lambda: self.readiness.ready or self.readiness.message}
+        async with (
+            probes.serve(self.settings.listen, ready=ready, registry=self.metrics.registry) as self.address,
+            sole_agent(self.settings.state_dir),
+        ):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for work in (self._node, self._store.informer, self._pods.informer, self._publisher.informer):
+                        group.create_task(work.run())
+                    group.create_task(self._recorder.run())
+                    await self._begin()
+                    group.create_task(self._queue.run(self._release.reconcile, WORKERS))
+                    group.create_task(self._serve())
+                    group.create_task(self._sweep())
+            finally:
+                await self._end()
+
+    @property
+    def readiness(self) -> Readiness:
+        fault = self._hardware.fault
+        if fault is not None:
+            return Readiness(ready=False, reason=fault.reason, message=str(fault))
+        if not self._adopted:
+            return accelerator.STARTING
+        return accelerator.READY if self._registrar.complete else accelerator.UNREGISTERED
+
+    async def _begin(self) -> None:
+        self._book.load()
+        self._folder.load()
+        for informer in (self._node, self._store.informer, self._pods.informer, self._publisher.informer):
+            await informer.synced()
+        while not await self._adopt():
+            await self._publish()
+            await asyncio.sleep(self.settings.sweep_seconds)
+        self._adopted = True
+        self._store.on_change(self._claim_changed)
+        self._pods.informer.on_change(self._pod_changed)
+        self._node.on_change(lambda _old, _new: self._wake.set())
+        self._publisher.informer.on_change(lambda _old, _new: self._wake.set())
+
+    async def _adopt(self) -> bool:
+        await self._hardware.look(self._annotations())
+        if self._hardware.fault is None:
+            try:
+                await startup.adopt(self.driver, self._book, self._store)
+                self._strangers = await self._slicing.strangers()
+            except PartitionError as error:
+                self._hardware.fault = error
+        return self._hardware.fault is None
+
+    async def _serve(self) -> None:
+        try:
+            await self._registrar.run()
+        finally:
+            # First nobody sends pods here any more, then the kubelet loses its plugins.
+            await self._farewell()
+            await self._registrar.stop()
+
+    async def _farewell(self) -> None:
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._publisher.retire()
+        except (ClusterError, TimeoutError) as error:
+            log.debug("the NodeAccelerator still says ready: %s", error)
+
+    async def _end(self) -> None:
+        self._queue.close()
+        await self._preparation.close()
+        await self.driver.close()
+
+    # Looking again
+
+    async def _sweep(self) -> None:
+        """Everything once more at a steady pace; readiness as soon as it changes."""
+        loop = asyncio.get_running_loop()
+        due = 0.0
+        published: Readiness | None = None
+        while True:
+            if loop.time() >= due or self._wake.is_set():
+                self._wake.clear()
+                await self._look()
+                published = await self._publish()
+                due = loop.time() + self.settings.sweep_seconds
+            elif self.readiness != published:
+                published = await self._publish()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.poll_seconds):  # wait_for can swallow a cancellation
+                    await self._wake.wait()
+
+    async def _look(self) -> None:
+        for uid in self._release.pods():
+            self._queue.add(uid)
+        await self._hardware.look(self._annotations())
+        try:
+            found = await self._slicing.strangers()
+        except PartitionError as error:
+            log.warning("the slices of this node cannot be listed: %s", error)
+            return
+        if found and found != self._strangers:
+            log.warning("not made by Apportion and left alone: %s", "; ".join(str(one.place) for one in found))
+        self._strangers = found
+        self.metrics.strangers.set(len(found))
+
+    async def _publish(self) -> Readiness | None:
+        """Returns what the cluster has been told; None if that failed."""
+        readiness = self.readiness
+        self.metrics.ready.set(readiness.ready)
+        node = self._node.get(self.settings.node_name)
+        try:
+            await self._publisher.publish(
+                self._hardware.gpus, readiness, self._strangers, node.metadata.uid if node else ""
+            )
+        except ClusterError as error:
+            log.warning("the NodeAccelerator cannot be written: %s", error)
+            return None
+        return readiness
+
+    def _annotations(self) -> dict[str, str]:
+        node = self._node.get(self.settings.node_name)
+        return node.metadata.annotations if node else {}
+
+    def _claim_changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
+        # A new claim has nothing to release: its pod is not even bound yet.
+        claim = new or old
+        if claim is not None and (new is None or new.metadata.deleting):
+            self._queue.add(claim.spec.pod_ref.uid)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        if pod is not None and self._store.of_pod(pod.metadata.uid):
+            self._queue.add(pod.metadata.uid)
+
+    # What the kubelet asks
+
+    def _plugin(self, resource: str) -> Plugin:
+        if resource == names.GPU_MEMORY:  # a number to schedule by: the container gets nothing from it
+            return Plugin(resource, allocate=lambda _resource, _ids: wire.ContainerAllocateResponse())
+        return Plugin(resource, allocate=preparation.allocate, prepare=self._prepare)
+
+    async def _prepare(self, resource: str, ids: Sequence[str]) -> None:
+        begin = time.monotonic()
+        try:
+            await self._preparation.prepare(resource, ids)
+        except Problem as problem:
+            self.metrics.problems.labels(problem.reason).inc()
+            raise
+        finally:
+            self.metrics.prepared.observe(time.monotonic() - begin)

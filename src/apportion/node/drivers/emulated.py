@@ -1,0 +1,168 @@
+"""GPUs that exist on paper: everything an NVIDIA driver does for slices, in a file.
+
+The file is the hardware. It outlives the agent as a GPU does, and whoever plays a reboot empties it.
+Which GPUs there are stands in an annotation of the Node, so that a node is described where people look.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from apportion.core import grid
+from apportion.core.catalog import Catalog, Model
+from apportion.node import environment, files
+from apportion.node.drivers.failures import Call, Failures
+from apportion.node.drivers.inventory import Inventory, Item
+from apportion.node.partitioner import Gpu, GpuLost, Place, PlaceTaken, ProfileFacts, Refused, Slice
+
+FILE_NAME = "emulated-gpus.json"
+NIL = uuid.UUID(int=0)
+
+
+class Cut(msgspec.Struct, rename="camel", frozen=True):
+    uuid: str
+    profile: str
+    start: int
+    size: int
+
+
+class Board(msgspec.Struct, rename="camel"):
+    """One GPU in the file."""
+
+    uuid: str
+    product: str
+    memory_mib: int = msgspec.field(name="memoryMiB")
+    mig: bool
+    slices: list[Cut] = []
+
+
+class Hardware(msgspec.Struct, rename="camel"):
+    gpus: list[Board] = []
+
+
+class EmulatedDriver:
+    kind = "nvidia-mig"
+
+    def __init__(self, node: str, state_dir: Path, catalog: Catalog | None = None) -> None:
+        self._node = node
+        self._path = state_dir / FILE_NAME
+        self._catalog = catalog or Catalog.shipped()
+        self._failures = Failures()
+
+    async def configure(self, annotations: Mapping[str, str]) -> None:
+        self._failures = Failures.parse(annotations, self._failures)
+        wanted = Inventory.parse(annotations, self._catalog)
+        hardware = self._read()
+        before = {board.uuid: board for board in hardware.gpus}
+        hardware.gpus = [
+            _board(f"GPU-{uuid.uuid5(NIL, f'{self._node}-{index}')}", item, before)
+            for index, item in enumerate(wanted.gpus)
+        ]
+        present = {board.uuid for board in hardware.gpus}
+        # A GPU that is in use is not pulled out: it goes once its last slice is gone.
+        hardware.gpus += [board for board in before.values() if board.uuid not in present and board.slices]
+        self._write(hardware)
+
+    async def discover(self) -> Sequence[Gpu]:
+        return [self._gpu(index, board) for index, board in enumerate(self._read().gpus)]
+
+    async def slices(self) -> Sequence[Slice]:
+        return [
+            Slice(Place(board.uuid, cut.profile, cut.start, cut.size), cut.uuid)
+            for index, board in enumerate(self._read().gpus)
+            if not self._failures.lost(index)
+            for cut in board.slices
+        ]
+
+    async def create(self, place: Place) -> Slice:
+        await self._failures.before(Call.create, self._index(place.gpu), str(place))
+        hardware = self._read()
+        board = self._board(hardware, place.gpu)
+        self._check(board, place)
+        made = Cut(f"MIG-{uuid.uuid4()}", place.profile, place.start, place.size)
+        board.slices = [*board.slices, made]
+        self._write(hardware)
+        return Slice(place, made.uuid)
+
+    async def destroy(self, place: Place) -> None:
+        if all(board.uuid != place.gpu for board in self._read().gpus):
+            return  # the GPU was taken out, and its slices with it
+        await self._failures.before(Call.destroy, self._index(place.gpu), str(place))
+        hardware = self._read()
+        board = self._board(hardware, place.gpu)
+        board.slices = [cut for cut in board.slices if (cut.profile, cut.start) != (place.profile, place.start)]
+        self._write(hardware)
+
+    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+        return environment.nvidia(uuids)
+
+    async def close(self) -> None:
+        pass
+
+    def _gpu(self, index: int, board: Board) -> Gpu:
+        model = self._catalog.find(board.product, board.memory_mib)
+        fault = "the GPU does not answer" if self._failures.lost(index) else ""
+        return Gpu(board.uuid, board.product, board.memory_mib, board.mig, _profiles(model), fault)
+
+    def _check(self, board: Board, place: Place) -> None:
+        model = self._catalog.find(board.product, board.memory_mib)
+        profile = model.profile(place.profile) if model else None
+        if not board.mig:
+            raise Refused(f"{board.uuid} is not in MIG mode: it cannot hold {place.profile}")
+        if model is None or profile is None:
+            raise Refused(f"{board.product} has no profile {place.profile}")
+        if place.start not in profile.starts or place.size != profile.size:
+            starts = ", ".join(map(str, profile.starts))
+            raise Refused(f"{place}: {place.profile} has size {profile.size} and starts at {starts}")
+        taken = next((cut for cut in board.slices if place.overlaps(_place(board, cut))), None)
+        if taken:
+            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) is in the way")
+        cut_up = grid.of(model)
+        state = grid.EMPTY
+        for cut in board.slices:
+            state = cut_up.put(state, cut_up.shapes[cut.profile], cut.start)
+        if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
+            raise PlaceTaken(f"{place}: the other slices use up what it needs besides memory")
+
+    def _index(self, gpu: str) -> int:
+        index = next((i for i, board in enumerate(self._read().gpus) if board.uuid == gpu), None)
+        if index is None:
+            raise GpuLost(f"{gpu} is not on this node")
+        return index
+
+    def _board(self, hardware: Hardware, gpu: str) -> Board:
+        return hardware.gpus[self._index(gpu)]
+
+    def _read(self) -> Hardware:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Hardware)
+        except FileNotFoundError:
+            return Hardware()
+        except msgspec.DecodeError as error:
+            fix = "remove it to start with empty GPUs"
+            raise Refused(f"{self._path} is no emulated hardware ({error}): {fix}") from None
+
+    def _write(self, hardware: Hardware) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(self._path, msgspec.json.format(msgspec.json.encode(hardware), indent=1))
+
+
+def _board(identity: str, item: Item, before: Mapping[str, Board]) -> Board:
+    old = before.get(identity)
+    if old and old.slices:
+        return old  # in use: model and mode stay until it is empty
+    return Board(identity, item.product, item.memory_mib, item.mig)
+
+
+def _place(board: Board, cut: Cut) -> Place:
+    return Place(board.uuid, cut.profile, cut.start, cut.size)
+
+
+def _profiles(model: Model | None) -> tuple[ProfileFacts, ...]:
+    if model is None:
+        return ()
+    return tuple(ProfileFacts(entry.name, entry.size, tuple(entry.starts), entry.limit) for entry in model.profiles)

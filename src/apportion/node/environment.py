@@ -1,0 +1,15 @@
+"""How a container is told which NVIDIA devices it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from apportion.apis import names
+
+
+def nvidia(uuids: Sequence[str]) -> Mapping[str, str]:
+    """CUDA numbers the visible devices from 0, whatever their place on the GPUs."""
+    return {
+        names.VISIBLE_DEVICES: ",".join(uuids),
+        names.CUDA_VISIBLE_DEVICES: ",".join(str(index) for index in range(len(uuids))),
+    }

@@ -1,0 +1,19 @@
+"""The process `apportion node`."""
+
+from __future__ import annotations
+
+from apportion.cluster.client import Client
+from apportion.cluster.errors import ConfigError
+from apportion.node import drivers
+from apportion.node.agent import Agent
+from apportion.node.partitioner import PartitionError
+from apportion.node.settings import Settings
+
+
+async def run(settings: Settings) -> None:
+    try:
+        driver = drivers.open_driver(settings.driver, drivers.Site(settings.node_name, settings.state_dir))
+    except PartitionError as error:
+        raise ConfigError(str(error)) from error
+    async with Client.connect() as client:
+        await Agent(settings, client, driver).run()

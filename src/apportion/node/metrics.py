@@ -1,0 +1,32 @@
+"""What the agent counts. Each agent has its own registry, so that several can live in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.prepared = Histogram(
+            "apportion_node_prestart_seconds",
+            "Time from PreStartContainer to its answer",
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+            registry=self.registry,
+        )
+        self.problems = Counter(
+            "apportion_node_prestart_problems_total",
+            "PreStartContainer calls that failed",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._slices = Gauge("apportion_node_slices", "Slices entered in the agent's book", registry=self.registry)
+        self.strangers = Gauge(
+            "apportion_node_unknown_slices", "Slices that the agent did not make", registry=self.registry
+        )
+        self.ready = Gauge("apportion_node_ready", "1 while pods with slices may come", registry=self.registry)
+
+    def count_slices(self, count: Callable[[], float]) -> None:
+        self._slices.set_function(count)

@@ -1,0 +1,126 @@
+"""What the agent needs from hardware that can be cut into slices.
+
+A partitioner knows the GPUs of one node, what they can be cut into and where, and cuts them. It knows
+nothing of pods, claims or the kubelet; the agent knows nothing of NVML. Slices are addressed by their
+place (GPU, profile, start), because a place is known before a slice exists and its uuid is not.
+
+All methods may be called concurrently, but never two at a time for one GPU.
+
+    PartitionError              a call that did not do what was asked; `reason` is stable
+    ├── Busy                    a process still uses the slice: try again
+    ├── PlaceTaken              another slice stands there
+    ├── GpuLost                 the GPU does not answer
+    ├── Refused                 the hardware will never do this (profile, place, mode)
+    └── Unavailable             the driver itself does not work
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+
+@dataclass(frozen=True)
+class ProfileFacts:
+    """One way to cut a GPU: `size` units, from any of `starts`, at most `limit` times per GPU (0: as places allow)."""
+
+    name: str
+    size: int
+    starts: tuple[int, ...]
+    limit: int = 0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. It can be cut only if `sliced` (MIG mode is on); `fault` says why it is not healthy."""
+
+    uuid: str
+    model: str
+    memory_mib: int
+    sliced: bool
+    profiles: tuple[ProfileFacts, ...] = ()
+    fault: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        return not self.fault
+
+    def profile(self, name: str) -> ProfileFacts | None:
+        return next((profile for profile in self.profiles if profile.name == name), None)
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where a slice stands, or is to stand."""
+
+    gpu: str
+    profile: str
+    start: int
+    size: int
+
+    def overlaps(self, other: Place) -> bool:
+        if self.gpu != other.gpu:
+            return False
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
+    def __str__(self) -> str:
+        return f"{self.profile} at {self.start}+{self.size} of {self.gpu}"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice that exists. Without a uuid it is half made: no container can use it yet."""
+
+    place: Place
+    uuid: str
+
+
+class PartitionError(Exception):
+    reason: ClassVar[str] = "PartitionFailed"
+
+
+class Busy(PartitionError):
+    reason = "Busy"
+
+
+class PlaceTaken(PartitionError):
+    reason = "PlaceTaken"
+
+
+class GpuLost(PartitionError):
+    reason = "GPULost"
+
+
+class Refused(PartitionError):
+    reason = "Refused"
+
+
+class Unavailable(PartitionError):
+    reason = "DriverUnavailable"
+
+
+class Partitioner(Protocol):
+    """One node's hardware. `kind` names the technique, e.g. `nvidia-mig`."""
+
+    kind: str
+
+    async def configure(self, annotations: Mapping[str, str]) -> None:
+        """Told at the start and whenever the annotations of the Node change."""
+
+    async def discover(self) -> Sequence[Gpu]:
+        """All GPUs with their profiles, their places and their health, in a stable order."""
+
+    async def slices(self) -> Sequence[Slice]:
+        """Every slice on every GPU that answers, whoever made it."""
+
+    async def create(self, place: Place) -> Slice:
+        """Make the slice at exactly this place; each one gets a uuid that never was before."""
+
+    async def destroy(self, place: Place) -> None:
+        """Remove the slice at this place; nothing there is success."""
+
+    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+        """The environment with which a container sees exactly these slices, in this order."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,184 @@
+"""PreStartContainer: everything that one container's slices need, done before it starts.
+
+The kubelet calls once per resource, in any order, before every start. Each call prepares the whole
+container, so whichever comes first does the work and the others find it done. Every step can be the last
+one before a crash, and doing all of it again ends in the same state:
+
+    place entered in the book -> claim `processing` -> slice made -> CDI files -> claim `inUse`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from apportion.apis import claims
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.kubelet import deviceplugin_pb2 as wire
+from apportion.apis.pods import Pod
+from apportion.cluster.errors import ClusterError
+from apportion.node import cdi
+from apportion.node.allocations import Allocations, Holder, Holding
+from apportion.node.cdi import CdiFolder
+from apportion.node.claimstore import ClaimStore
+from apportion.node.locks import Locks
+from apportion.node.partitioner import Partitioner, PartitionError
+from apportion.node.places import Places
+from apportion.node.podwatch import PodWatch
+from apportion.node.problems import NoClaim, NotMade, Problem
+from apportion.node.slicing import Slicing
+
+POLL_SECONDS = 0.05
+
+log = logging.getLogger(__name__)
+
+
+def allocate(resource: str, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
+    """The answer to Allocate: a name that PreStartContainer will give a meaning to."""
+    name = cdi.qualified(cdi.device_name(resource, ids))
+    return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=name)])
+
+
+class Preparation:
+    def __init__(
+        self,
+        *,
+        driver: Partitioner,
+        allocations: Allocations,
+        store: ClaimStore,
+        pods: PodWatch,
+        slicing: Slicing,
+        places: Places,
+        folder: CdiFolder,
+        locks: Locks,
+        patience: float,
+    ) -> None:
+        self._driver = driver
+        self._allocations = allocations
+        self._store = store
+        self._pods = pods
+        self._slicing = slicing
+        self._places = places
+        self._folder = folder
+        self._locks = locks
+        self._patience = patience
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def prepare(self, resource: str, ids: Sequence[str]) -> None:
+        """Prepare the container that holds these ids. A caller that gives up does not stop the work."""
+        holder = await self._allocations.holder(resource, ids, patience=self._patience)
+        container = await self._container(holder)
+        key = (holder.pod_uid, container)
+        task = self._running.get(key)
+        if task is None:
+            task = self._running[key] = asyncio.create_task(self._prepare(holder, container), name=f"prepare-{key}")
+            task.add_done_callback(lambda done: self._done(key, done))
+        await asyncio.shield(task)
+
+    async def close(self) -> None:
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _done(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        self._running.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # whoever still waits gets it; if nobody does, it was told on the claims
+
+    async def _prepare(self, holder: Holder, container: str) -> None:
+        async with self._locks.pod(holder.pod_uid):
+            found = await self._claims(holder, container)
+            try:
+                uuids = await self._slices(found)
+                await self._describe(holder, container, found, uuids)
+                for claim in found:
+                    await self._store.set_state(claim, claims.IN_USE, uuid=uuids[claim.name])
+            except (PartitionError, ClusterError, OSError) as error:
+                raise NotMade(await self._tell(found, error)) from error
+            except Problem as problem:
+                await self._tell(found, problem)
+                raise
+        log.info("pod %s container %s: %d slices ready", holder.pod_uid, container, len(found))
+
+    # Which container, which claims
+
+    async def _container(self, holder: Holder) -> str:
+        """Of several containers with the same ids, the one that keeps them: the last to start."""
+        if len(holder.containers) == 1:
+            return next(iter(holder.containers))
+        reference = next((claim.spec.pod_ref for claim in self._store.of_pod(holder.pod_uid)), None)
+        pod = await self._pods.find(holder.pod_uid, reference)
+        if pod is None:
+            raise NoClaim(f"pod {holder.pod_uid} is gone")
+        return _last(pod, holder.containers)
+
+    async def _claims(self, holder: Holder, container: str) -> list[AllocationClaim]:
+        """The container's claims, one for each slice that the kubelet counted for it."""
+        end = asyncio.get_running_loop().time() + self._patience
+        while True:
+            found = [c for c in self._store.of_pod(holder.pod_uid) if container in c.spec.containers]
+            missing = _mismatch(holder.of(container), found)
+            deleting = next((claim.name for claim in found if claim.metadata.deleting), None)
+            if not missing and not deleting:
+                return found
+            if asyncio.get_running_loop().time() >= end:
+                text = missing or f"claim {deleting} is being deleted"
+                raise NoClaim(f"pod {holder.pod_uid} container {container}: {text}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    # The steps
+
+    async def _slices(self, found: list[AllocationClaim]) -> dict[str, str]:
+        uuids: dict[str, str] = {}
+        for claim in found:
+            entry = await self._places.secure(claim)
+            uuid = await self._slicing.standing(entry)
+            if not uuid:
+                await self._store.set_state(claim, claims.PROCESSING, uuid="")
+                uuid = await self._slicing.make(entry)
+            uuids[claim.name] = uuid
+        return uuids
+
+    async def _describe(
+        self, holder: Holder, container: str, found: list[AllocationClaim], uuids: dict[str, str]
+    ) -> None:
+        """One CDI file per resource, each with the whole list: a runtime applies them in any order."""
+        listed = [uuids[claim.name] for claim in found]
+        for holding in holder.of(container):
+            keeper = container if len(holding.containers) == 1 else await self._keeper(holder, holding)
+            if keeper != container:
+                continue  # shared with a later container, whose own call writes it
+            owner = cdi.Owner(holder.pod_uid, holding.containers)
+            name = cdi.device_name(holding.resource, holding.ids)
+            self._folder.write(name, owner, self._driver.environment(listed))
+
+    async def _keeper(self, holder: Holder, holding: Holding) -> str:
+        return await self._container(Holder(holder.pod_uid, holding.containers, ()))
+
+    async def _tell(self, found: list[AllocationClaim], error: Exception) -> str:
+        """Show on the claims what went wrong; the text goes to the kubelet as well."""
+        text = str(error)
+        for claim in found:
+            state = (self._store.get(claim.name) or claim).state or claims.CREATED
+            if state == claims.IN_USE:
+                continue
+            try:
+                await self._store.set_state(claim, state, message=f"Allocation is {state}: {text}")
+            except ClusterError as lost:
+                log.warning("claim %s does not show its problem: %s", claim.name, lost)
+        return text
+
+
+def _last(pod: Pod, containers: frozenset[str]) -> str:
+    order = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
+    return max(containers, key=lambda name: order.index(name) if name in order else -1)
+
+
+def _mismatch(holdings: list[Holding], found: list[AllocationClaim]) -> str:
+    for holding in holdings:
+        claimed = sum(claim.spec.profile == holding.profile for claim in found)
+        if claimed != len(holding.ids):
+            return f"the kubelet gave it {len(holding.ids)} x {holding.profile}, its claims are {claimed}"
+    return ""

@@ -1,0 +1,35 @@
+"""What an agent must be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from apportion.apis import names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One agent, one node. Times are in seconds."""
+
+    node_name: str
+    pod_name: str = ""
+    pod_namespace: str = names.DAS_NAMESPACE
+    pod_uid: str = ""
+    driver: str = "emulated"
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    cdi_dir: Path = Path("/var/run/cdi")
+    state_dir: Path = Path("/var/lib/apportion")
+    cgroup_dir: Path = Path("/sys/fs/cgroup")
+    listen: str = "0.0.0.0:9400"
+    namespace: str = names.DAS_NAMESPACE
+
+    sweep_seconds: float = 5.0  # everything is looked at again this often, whatever was or was not reported
+    drain_seconds: float = 1.0  # how often a pod is looked at whose processes are about to end
+    busy_seconds: float = 2.0  # until the next try to remove a slice that is in use
+    poll_seconds: float = 0.5  # how often the kubelet's socket is looked at
+    patience_seconds: float = 10.0  # how long PreStartContainer waits for what must be there; a kubelet gives it 30
+
+    @property
+    def plugin_dir(self) -> Path:
+        return self.kubelet_dir / "device-plugins"

@@ -1,0 +1,41 @@
+"""What an agent finds when it starts: slices, claims and its own book, brought together.
+
+Nothing is destroyed here. What matches is adopted, what the book does not know but a claim's status
+vouches for is entered again, and slices that nobody vouches for are reported and left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from apportion.apis import claims
+from apportion.node.claimstore import ClaimStore, place_of
+from apportion.node.partitioner import Partitioner
+from apportion.node.slicebook import Entry, SliceBook
+
+log = logging.getLogger(__name__)
+
+
+async def adopt(driver: Partitioner, book: SliceBook, store: ClaimStore) -> None:
+    _vouched_by_claims(book, store)
+    present = {found.place: found for found in await driver.slices()}
+    for entry in book:
+        found = present.get(entry.place)
+        if not entry.uuid and found is not None and found.uuid:
+            book.put(msgspec.structs.replace(entry, uuid=found.uuid))
+            log.info("adopted %s for claim %s", found.uuid, entry.claim)
+
+
+def _vouched_by_claims(book: SliceBook, store: ClaimStore) -> None:
+    """Claims beyond `created` hold their places, also if the book was lost."""
+    for claim in store.all():
+        if claim.state not in (claims.PROCESSING, claims.IN_USE) or book.get(claim.name):
+            continue
+        place = place_of(claim)
+        rival = book.in_the_way(claim.name, place)
+        if rival is not None:
+            log.error("claims %s and %s overlap: %s and %s", claim.name, rival.claim, place, rival.place)
+            continue
+        book.put(Entry(claim.name, claim.spec.pod_ref.uid, place, claim.status.mig_uuid))

@@ -1,0 +1,75 @@
+"""Available, Progressing, Degraded: what is really the case, in words (S10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from apportion.apis import names
+from apportion.apis.meta import Condition, condition
+from apportion.operator.workloads import AGENTS, Health
+
+
+def assess(planes: Sequence[Health]) -> list[Condition]:
+    """The three conditions, without times."""
+    return [_available(planes), _progressing(planes), _degraded(planes)]
+
+
+def merge(known: Sequence[Condition], found: Sequence[Condition], *, now: str, generation: int) -> list[Condition]:
+    """Conditions to be stored: a time moves only when its status does, conditions of others stay."""
+    merged = []
+    for entry in found:
+        before = condition(list(known), entry.type)
+        since = before.last_transition_time if before and before.status == entry.status else now
+        merged.append(
+            Condition(
+                type=entry.type,
+                status=entry.status,
+                reason=entry.reason,
+                message=entry.message,
+                last_transition_time=since or now,
+                observed_generation=generation,
+            )
+        )
+    ours = {entry.type for entry in found}
+    return [*(entry for entry in known if entry.type not in ours), *merged]
+
+
+def _available(planes: Sequence[Health]) -> Condition:
+    down = [plane for plane in planes if plane.available == 0]
+    nowhere = [
+        plane for plane in down if plane.plane is AGENTS and plane.present and plane.settled and not plane.desired
+    ]
+    if nowhere and len(down) == 1:
+        message = f"no node is labelled {names.MIG_CAPABLE_LABEL}=true (and as spec.nodeSelector says)"
+        return Condition(type="Available", status="False", reason="NoNodes", message=message)
+    if down:
+        message = "; ".join(f"{plane.plane.name} has no available pod: {plane.plane.means}" for plane in down)
+        return Condition(type="Available", status="False", reason="ComponentsNotAvailable", message=message)
+    return Condition(type="Available", status="True", reason="AllComponentsAvailable", message="all components answer")
+
+
+def _progressing(planes: Sequence[Health]) -> Condition:
+    rolling = [plane for plane in planes if plane.rolling]
+    if rolling:
+        message = "; ".join(f"{plane.plane.name}: {plane.updated} of {plane.desired} pods updated" for plane in rolling)
+        return Condition(type="Progressing", status="True", reason="RollingOut", message=message)
+    return Condition(type="Progressing", status="False", reason="AsDesired", message="nothing is being rolled out")
+
+
+def _degraded(planes: Sequence[Health]) -> Condition:
+    problems = [f"{plane.plane.kind.kind} {plane.plane.name} is missing" for plane in planes if not plane.present]
+    problems += [
+        f"{plane.plane.name} is scaled to 0: {plane.plane.means}"
+        for plane in planes
+        if plane.present and plane.settled and not plane.desired and plane.plane is not AGENTS
+    ]
+    problems += [
+        f"{plane.plane.name}: {plane.available} of {plane.desired} pods available"
+        for plane in planes
+        if plane.present and plane.short and not plane.rolling
+    ]
+    if problems:
+        return Condition(type="Degraded", status="True", reason="ComponentsIncomplete", message="; ".join(problems))
+    return Condition(
+        type="Degraded", status="False", reason="AllComponentsHealthy", message="every pod is as it should be"
+    )

@@ -1,0 +1,59 @@
+"""What the switches of a DASOperator mean for the planes: driver, nodes, log level, runtime class.
+
+Only these fields are applied, under a field manager of our own. Whoever installed the planes keeps every
+other field, and a switch that is taken back gives its field back. A node selector is one value to
+Kubernetes, so the agents' is the operator's as a whole: further labels belong into the DASOperator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apportion.apis import names
+from apportion.apis.dasoperator import DASOperatorSpec
+from apportion.operator.workloads import AGENTS, WEBHOOK, Plane
+
+DRIVER = "APPORTION_DRIVER"
+LOG_LEVEL = "APPORTION_LOG_LEVEL"
+RUNTIME_CLASS = "APPORTION_RUNTIME_CLASS"
+DRIVERS = {"enabled": "emulated", "disabled": "nvml"}
+HARDWARE_RUNTIME_CLASS = "nvidia"
+
+
+def environment(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
+    wanted: dict[str, str] = {LOG_LEVEL: spec.log_level or "Normal"}
+    if plane is AGENTS:
+        wanted[DRIVER] = DRIVERS[spec.emulated_mode]
+    if plane is WEBHOOK and spec.emulated_mode == "disabled":
+        wanted[RUNTIME_CLASS] = HARDWARE_RUNTIME_CLASS
+    return wanted
+
+
+def node_selector(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
+    return {**spec.node_selector, names.MIG_CAPABLE_LABEL: "true"} if plane is AGENTS else {}
+
+
+def body(plane: Plane, spec: DASOperatorSpec) -> dict[str, Any]:
+    """What we apply: our fields of the workload and nothing else."""
+    # In the manifests' order: applying the same entries in another order would be a change, and a rollout.
+    env = [{"name": name, "value": value} for name, value in environment(plane, spec).items()]
+    pod: dict[str, Any] = {"containers": [{"name": plane.container, "env": env}]}
+    if selector := node_selector(plane, spec):
+        pod["nodeSelector"] = selector
+    return {
+        "apiVersion": plane.kind.api_version,
+        "kind": plane.kind.kind,
+        "metadata": {"name": plane.name, "namespace": names.DAS_NAMESPACE},
+        "spec": {"template": {"spec": pod}},
+    }
+
+
+def holds(plane: Plane, spec: DASOperatorSpec, template: dict[str, Any]) -> bool:
+    """True if the workload's pods are told what the switches say, whoever wrote it there."""
+    pod = template.get("spec") or {}
+    containers = {container.get("name"): container for container in pod.get("containers") or []}
+    entries = containers.get(plane.container, {}).get("env") or []
+    current = {entry.get("name"): entry.get("value", "") for entry in entries if "valueFrom" not in entry}
+    if plane is AGENTS and pod.get("nodeSelector") != node_selector(plane, spec):
+        return False
+    return environment(plane, spec).items() <= current.items()

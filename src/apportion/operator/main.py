@@ -1,0 +1,144 @@
+"""The operator process: one DASOperator in, settings of the planes and true conditions out.
+
+Every reconciliation reads what is there, decides, and writes only differences. Both writes are safe to
+repeat and to race: settings by server-side apply, the status under the version it was computed from. So
+several replicas need no leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from apportion import __version__
+from apportion.apis import kinds, meta, names
+from apportion.apis.dasoperator import DASOperator, DASOperatorStatus
+from apportion.cluster import errors, probes, process
+from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
+from apportion.cluster.workqueue import WorkQueue
+from apportion.operator import conditions, desired
+from apportion.operator.workloads import PLANES, Health, Plane, Workload, health
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "das-operator"
+MANAGED = ("Managed", "Force")
+LOOK_AGAIN_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the operator runs."""
+
+    probes: str
+    namespace: str = names.DAS_NAMESPACE
+    emulated_mode: Literal["enabled", "disabled"] = "disabled"
+    """What a DASOperator says that we make because there is none yet."""
+
+
+async def run(settings: Settings) -> None:
+    """Watch over the planes until cancelled."""
+    async with Client.connect() as client:
+        await Operator(client, settings).run()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Operator:
+    """One replica."""
+
+    def __init__(self, client: Client, settings: Settings, *, clock: Callable[[], str] = _now) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._objects = Informer(
+            client,
+            kinds.DAS_OPERATORS,
+            into=DASOperator,
+            namespace=settings.namespace,
+            fields=f"metadata.name={names.DAS_OPERATOR_OBJECT}",
+        )
+        self._workloads = {
+            kind: Informer(client, kind, into=Workload, namespace=settings.namespace)
+            for kind in {plane.kind for plane in PLANES}
+        }
+        self._applied: dict[Plane, dict[str, Any]] = {}
+        self._work: WorkQueue[str] = WorkQueue("dasoperator")
+
+    async def run(self) -> None:
+        followed: list[Informer[Any]] = [self._objects, *self._workloads.values()]
+        for informer in followed:
+            informer.on_change(lambda _old, _new: self._work.add(names.DAS_OPERATOR_OBJECT))
+        ready = {"informers": lambda: all(informer.has_synced for informer in followed)}
+        async with probes.serve(self._settings.probes, ready=ready), asyncio.TaskGroup() as tasks:
+            for informer in followed:
+                tasks.create_task(informer.run())
+            for informer in followed:
+                await informer.synced()
+            self._work.add(names.DAS_OPERATOR_OBJECT)
+            tasks.create_task(self._work.run(self._reconcile))
+
+    async def _reconcile(self, name: str) -> float | None:
+        current = self._objects.get(name, self._settings.namespace)
+        if current is None:
+            await self._create(name)
+            return None
+        logging.getLogger().setLevel(process.LEVELS.get(current.spec.operator_log_level, "INFO"))
+        found = [self._health(plane) for plane in PLANES]
+        if current.spec.management_state in MANAGED:
+            await self._apply(current, found)
+        try:
+            await self._report(current, found)
+        except errors.Conflict:  # our copy is behind, for instance our own last write
+            return LOOK_AGAIN_SECONDS
+        return None
+
+    def _health(self, plane: Plane) -> Health:
+        return health(plane, self._workloads[plane.kind].get(plane.name, self._settings.namespace))
+
+    async def _create(self, name: str) -> None:
+        body = {"metadata": {"name": name}, "spec": {"emulatedMode": self._settings.emulated_mode}}
+        try:
+            await self._client.create(kinds.DAS_OPERATORS, body, namespace=self._settings.namespace)
+        except errors.AlreadyExists:
+            return
+        log.info("made DASOperator %s with emulatedMode %s", name, self._settings.emulated_mode)
+
+    async def _apply(self, current: DASOperator, found: list[Health]) -> None:
+        for entry in found:
+            plane = entry.plane
+            wanted = desired.body(plane, current.spec)
+            # Applied once after a start, too: what was switched off meanwhile must be given back.
+            settled = self._applied.get(plane) == wanted and desired.holds(plane, current.spec, entry.template)
+            if entry.present and not settled:
+                await self._client.apply(plane.kind, wanted, field_manager=FIELD_MANAGER)
+                self._applied[plane] = wanted
+                log.info("%s %s set as DASOperator %s says", plane.kind.kind, plane.name, current.metadata.name)
+
+    async def _report(self, current: DASOperator, found: list[Health]) -> None:
+        generation = current.metadata.generation
+        status = DASOperatorStatus(
+            conditions=conditions.merge(
+                current.status.conditions, conditions.assess(found), now=self._clock(), generation=generation
+            ),
+            observed_generation=generation,
+            ready_replicas=sum(entry.ready for entry in found),
+            version=__version__,
+        )
+        if status == current.status:
+            return
+        version = {"resourceVersion": current.metadata.resource_version}
+        await self._client.patch(
+            kinds.DAS_OPERATORS,
+            current.metadata.name,
+            {"metadata": version, "status": meta.to_wire(status)},
+            namespace=self._settings.namespace,
+            subresource="status",
+        )

@@ -1,0 +1,71 @@
+"""What happened in the cluster, and which waiting pods it could help.
+
+A pod that was refused is looked at again only when something changed that stood in its way. A new pod
+elsewhere, a heartbeat or a claim that moves on to its next state wakes nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
+
+
+class Happened(Enum):
+    SLICE_FREED = auto()
+    POD_GONE = auto()
+    POD_CAME = auto()
+    NODE_CHANGED = auto()
+    STORAGE_CHANGED = auto()
+
+
+class Change(NamedTuple):
+    """`pod` is the uid whose slice or pod it was."""
+
+    kind: Happened
+    node: str = ""
+    pod: str = ""
+
+
+# Rules about groups of nodes: a change on one node can make another one fit.
+_STORAGE = frozenset({Code.VOLUME_NODE, Code.VOLUME_CLAIM, Code.VOLUME_BUSY, Code.VOLUME_LIMIT})
+_ACROSS_NODES = _STORAGE | {Code.SPREAD, Code.SPREAD_LABEL, Code.NEAR, Code.APART, Code.KEPT_APART}
+
+_HELPED = {
+    Happened.SLICE_FREED: frozenset({Code.NO_PLACE}),
+    Happened.POD_GONE: frozenset(
+        {
+            Code.RESOURCE,
+            Code.PODS,
+            Code.PORTS,
+            Code.NO_DEVICE,
+            Code.NO_MEMORY,
+            Code.VOLUME_BUSY,
+            Code.VOLUME_LIMIT,
+            Code.SPREAD,
+            Code.APART,
+            Code.KEPT_APART,
+        }
+    ),
+    Happened.POD_CAME: frozenset({Code.NEAR, Code.SPREAD}),
+    Happened.NODE_CHANGED: frozenset(Code),
+    Happened.STORAGE_CHANGED: _STORAGE,
+}
+
+
+def can_help(refusal: Refusal, changes: Iterable[Change]) -> bool:
+    return any(_helps(refusal, change) for change in changes)
+
+
+def _helps(refusal: Refusal, change: Change) -> bool:
+    if change.pod and change.pod == refusal.uid:
+        return True
+    if change.kind is Happened.NODE_CHANGED and not any(change.node in group.nodes for group in refusal.groups):
+        return True  # a node that was not there when the pod was refused
+    helped = _HELPED[change.kind]
+    return any(
+        group.code in helped and (group.code in _ACROSS_NODES or change.node in group.nodes) for group in refusal.groups
+    )

@@ -1,0 +1,313 @@
+"""The fleet as the cluster reports it, plus what we have decided and not seen confirmed yet.
+
+Informers call the `*_changed` methods. A plan is assumed the moment it is made: its pod and its slices
+count as there. Each assumption ends when the informer shows the object (confirmed), when the commit
+failed and the server has no such object (`forget`), or when it was not seen for too long and a look at
+the server says that it is not there (`drop_*`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from apportion.apis import names
+from apportion.apis.accelerators import Accelerator, NodeAccelerator
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.errors import ApportionError, InputError
+from apportion.apis.meta import Bare
+from apportion.apis.nodes import Node
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request, parse_pod
+from apportion.core.catalog import Catalog, Model
+from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
+from apportion.core.plans import Plan
+from apportion.scheduler.backlog import Backlog
+from apportion.scheduler.changes import Change, Happened
+
+log = logging.getLogger(__name__)
+
+
+class Gpus(NamedTuple):
+    facts: tuple[GpuFacts, ...] = ()
+    ready: bool = False
+
+
+class Mirror:
+    """Keeps a Fleet and a Backlog in step with the cluster."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        backlog: Backlog,
+        *,
+        now: Callable[[], float],
+        on_change: Callable[[], None],
+        on_problem: Callable[[Pod, InputError], None],
+        schedulers: tuple[str, ...] = names.OUR_SCHEDULERS,
+    ) -> None:
+        self.fleet = Fleet(catalog)
+        self.backlog = backlog
+        self._catalog = catalog
+        self._now = now
+        self._on_change = on_change
+        self._on_problem = on_problem
+        self._schedulers = schedulers
+        self._changes: list[Change] = []
+        self._claims: dict[str, AllocationClaim] = {}
+        self._accelerators: dict[str, NodeAccelerator] = {}
+        self._gpus: dict[str, Gpus] = {}
+        self._models: dict[tuple[object, ...], Model] = {}
+        self._ready_agents: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid of a ready pod
+        self._assumed_pods: dict[str, float] = {}
+        self._assumed_claims: dict[str, float] = {}
+
+    # What decisions need
+
+    def take_changes(self) -> list[Change]:
+        changes, self._changes = self._changes, []
+        return changes
+
+    def claims_of(self, uid: str) -> list[AllocationClaim]:
+        """Claims of a pod that the informer has shown."""
+        return [self._claims[record.key] for record in self.fleet.slices_of(uid) if record.key in self._claims]
+
+    # What was decided
+
+    def assume(self, plan: Plan) -> None:
+        """`decide` has entered the plan into the fleet: remember that nobody has confirmed it yet."""
+        for claim in plan.claims:
+            self._assumed_claims[claim.name] = math.inf
+        for bind in plan.binds:
+            self._assumed_pods[bind.uid] = math.inf
+
+    def written(self, plan: Plan) -> None:
+        """The plan is on the server; from now on the informers have to show it soon."""
+        for claim in plan.claims:
+            self._await_sight(self._assumed_claims, claim.name)
+        for bind in plan.binds:
+            self._await_sight(self._assumed_pods, bind.uid)
+
+    def forget(self, plan: Plan, standing: set[str]) -> None:
+        """The plan was not carried out; only the claims named in `standing` are on the server."""
+        for bind in plan.binds:
+            self.drop_pod(bind.uid)
+        for claim in plan.claims:
+            if claim.name in standing:
+                self._await_sight(self._assumed_claims, claim.name)
+            else:
+                self.drop_claim(claim.name)
+
+    def drop_pod(self, uid: str) -> None:
+        if self._assumed_pods.pop(uid, None) is not None:
+            self._pod_left(uid)
+
+    def drop_claim(self, name: str) -> None:
+        if self._assumed_claims.pop(name, None) is not None and name not in self._claims:
+            self._slice_left(name)
+
+    def unconfirmed(self, older_than: float) -> tuple[list[str], list[str]]:
+        """Pods (uids) and claims (names) that were written that many seconds ago and not seen since."""
+        limit = self._now() - older_than
+        pods = [uid for uid, at in self._assumed_pods.items() if at <= limit]
+        return pods, [name for name, at in self._assumed_claims.items() if at <= limit]
+
+    # What the cluster says
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            assert old is not None
+            self.fleet.remove_node(old.metadata.name)
+            self._gpus.pop(old.metadata.name, None)
+            self._note(Happened.NODE_CHANGED, old.metadata.name)
+            return
+        facts = _node_facts(new)
+        known = self.fleet.nodes.get(facts.name)
+        if known is None or known.facts != facts:
+            self.fleet.set_node(facts)
+            self._note(Happened.NODE_CHANGED, facts.name)
+        self._refresh_gpus(facts.name)
+
+    def accelerator_changed(self, old: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
+        if new is None:
+            assert old is not None
+            self._accelerators.pop(old.metadata.name, None)
+            self._refresh_gpus(old.metadata.name)
+            return
+        self._accelerators[new.metadata.name] = new
+        self._refresh_gpus(new.metadata.name)
+
+    def namespace_changed(self, old: Bare | None, new: Bare | None) -> None:
+        subject = new or old
+        assert subject is not None
+        self.fleet.set_namespace(subject.metadata.name, new.metadata.labels if new is not None else None)
+
+    def storage_changed(self) -> None:
+        self._note(Happened.STORAGE_CHANGED, "")
+
+    def claim_changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
+        if new is None:
+            assert old is not None
+            self._claims.pop(old.name, None)
+            self._assumed_claims.pop(old.name, None)
+            self._slice_left(old.name, old.spec.nodename)
+            return
+        self._claims[new.name] = new
+        self._assumed_claims.pop(new.name, None)
+        spec = new.spec
+        place = spec.mig_placement
+        self.fleet.add_slice(new.name, spec.gpu_uuid, spec.profile, place.start, place.size, spec.pod_ref.uid)
+        if old is not None and old.spec != spec:  # its agent gave it another place
+            self._note(Happened.SLICE_FREED, old.spec.nodename, spec.pod_ref.uid)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        subject = new or old
+        assert subject is not None
+        if subject.metadata.labels.get(names.APP_LABEL) == names.AGENT_APP:
+            self._agent_changed(subject, new)
+        if old is not None and new is not None and _same_wish(old, new):
+            return
+        uid = subject.metadata.uid
+        if new is None or new.terminal:
+            self._assumed_pods.pop(uid, None)
+            self.backlog.withdraw(uid)
+            self._pod_left(uid)
+        elif new.spec.node_name:
+            self._pod_bound(new)
+        elif self._is_ours(new):
+            self._pod_waits(new)
+        else:
+            self.backlog.withdraw(uid)
+
+    # Parts of the above
+
+    def _await_sight(self, assumed: dict[str, float], key: str) -> None:
+        if key in assumed:
+            assumed[key] = self._now()
+
+    def _is_ours(self, pod: Pod) -> bool:
+        """Gated pods are nobody's yet; deleted ones nobody's any more."""
+        spec = pod.spec
+        return spec.scheduler_name in self._schedulers and not spec.scheduling_gates and not pod.metadata.deleting
+
+    def _pod_bound(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self._assumed_pods.pop(uid, None)
+        self.backlog.withdraw(uid)
+        request = _lenient(pod)
+        if request is not None:
+            known = self.fleet.pod_nodes.get(uid)
+            self.fleet.add_pod(request, pod.spec.node_name)
+            if known is not None and known != pod.spec.node_name:
+                self._note(Happened.POD_GONE, known, uid)
+        self._note(Happened.POD_CAME, pod.spec.node_name, uid)
+
+    def _pod_waits(self, pod: Pod) -> None:
+        try:
+            request = parse_pod(pod)
+        except InputError as error:
+            self.backlog.withdraw(pod.metadata.uid)
+            self._on_problem(pod, error)
+            return
+        if self.backlog.offer(request):
+            self._on_change()
+
+    def _pod_left(self, uid: str) -> None:
+        node = self.fleet.pod_nodes.get(uid)
+        if node is not None:
+            self.fleet.remove_pod(uid)
+            self._note(Happened.POD_GONE, node, uid)
+
+    def _slice_left(self, name: str, node: str = "") -> None:
+        record = self.fleet.slices.get(name)
+        if record is not None:
+            self.fleet.remove_slice(name)
+            self._note(Happened.SLICE_FREED, self.fleet.gpu_nodes.get(record.gpu, node), record.pod_uid)
+
+    def _agent_changed(self, subject: Pod, new: Pod | None) -> None:
+        key = (subject.metadata.namespace, subject.metadata.name)
+        before = self._ready_agents.get(key)
+        after = new.metadata.uid if new and new.ready and not new.metadata.deleting and not new.terminal else None
+        if before == after:
+            return
+        if after is None:
+            del self._ready_agents[key]
+        else:
+            self._ready_agents[key] = after
+        for node, accelerator in self._accelerators.items():
+            agent = accelerator.status.agent
+            if agent is not None and (agent.namespace, agent.name) == key:
+                self._refresh_gpus(node)
+
+    def _refresh_gpus(self, node: str) -> None:
+        accelerator = self._accelerators.get(node)
+        gpus = Gpus()
+        if accelerator is not None:
+            facts = tuple(fact for gpu in accelerator.status.gpus if (fact := self._gpu_facts(node, gpu)))
+            gpus = Gpus(facts, accelerator.ready and self._has_agent(accelerator))
+        if self._gpus.get(node, Gpus()) == gpus:
+            return
+        self._gpus[node] = gpus
+        self.fleet.set_gpus(node, gpus.facts, ready=gpus.ready)
+        self._note(Happened.NODE_CHANGED, node)
+
+    def _has_agent(self, accelerator: NodeAccelerator) -> bool:
+        agent = accelerator.status.agent
+        return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
+
+    def _gpu_facts(self, node: str, gpu: Accelerator) -> GpuFacts | None:
+        places = tuple((profile.name, profile.size, tuple(profile.starts), profile.limit) for profile in gpu.profiles)
+        key = (gpu.model, gpu.memory_mib, places)
+        model = self._models.get(key)
+        if model is None:
+            try:
+                base = self._catalog.find(gpu.model, gpu.memory_mib or None)
+                model = Model.from_discovery(gpu.model, gpu.memory_mib, gpu.profiles, base)
+            except ApportionError as error:
+                log.error("GPU %s of node %s is left out: %s", gpu.uuid, node, error)  # noqa: TRY400
+                return None
+            self._models[key] = model
+        return GpuFacts(gpu.uuid, model, gpu.mig_enabled, gpu.healthy)
+
+    def _note(self, kind: Happened, node: str, pod: str = "") -> None:
+        self._changes.append(Change(kind, node, pod))
+        self._on_change()
+
+
+def _node_facts(node: Node) -> NodeFacts:
+    try:
+        allocatable = node.allocatable()
+    except InputError as error:
+        log.error("node %s offers nothing: %s", node.metadata.name, error)  # noqa: TRY400
+        allocatable = {}
+    spec = node.spec
+    return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)
+
+
+def _same_wish(old: Pod, new: Pod) -> bool:
+    """Only the pod's state was reported again, nothing that a decision rests on."""
+    return (
+        old.spec == new.spec
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.deleting == new.metadata.deleting
+        and old.terminal == new.terminal
+    )
+
+
+def _lenient(pod: Pod) -> Request | None:
+    """The request of a pod that runs already: what it holds counts, whatever its annotations say."""
+    try:
+        return parse_pod(pod)
+    except InputError:
+        pass
+    bare = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations={}))
+    try:
+        return parse_pod(bare)
+    except InputError as error:
+        log.error("pod %s/%s is not counted: %s", pod.metadata.namespace, pod.metadata.name, error)  # noqa: TRY400
+        return None

@@ -1,0 +1,180 @@
+"""Rounds of decisions: a change wakes one, a burst of changes is one.
+
+Each round decides about every pod that is new or could be helped by what changed, in order, on the
+in-memory fleet, and hands each plan to the committer without waiting for it. Pods that ask for the same
+thing in the same round get the same refusal without another search: within a round a fleet only fills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.request import Request
+from apportion.core import cycle, sentences
+from apportion.core.plans import Plan
+from apportion.core.policies import Policy
+from apportion.core.reasons import Layer
+from apportion.core.refusals import Refusal, wants_of
+from apportion.scheduler import adoption, metrics
+from apportion.scheduler.backlog import Backlog, Stage, Waiting
+from apportion.scheduler.commits import Committer, Outcome, Result
+from apportion.scheduler.events import Reporter
+from apportion.scheduler.mirror import Mirror
+from apportion.scheduler.storage import StorageMirror
+
+log = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.01
+BREATH_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
+LET_GO_AFTER = 3  # failed attempts after which a pod's claims are given up
+IDLE_SECONDS = 30.0
+
+
+class Rounds:
+    """The scheduler's heart: backlog in, plans out."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        storage: StorageMirror,
+        backlog: Backlog,
+        committer: Committer,
+        reporter: Reporter,
+        policy: Policy,
+        *,
+        changed: asyncio.Event,
+        now: Callable[[], float],
+    ) -> None:
+        self._mirror, self._storage, self._backlog = mirror, storage, backlog
+        self._committer, self._reporter = committer, reporter
+        self._policy = policy
+        self._changed = changed
+        self._now = now
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Decide until cancelled, or until a commit raises (the lease is lost, or a bug)."""
+        try:
+            while self._failure is None:
+                await self._wait()
+                self._changed.clear()
+                await self._round()
+            raise self._failure
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _wait(self) -> None:
+        """For a change (and a moment more, since changes come in bursts) or for the time of a retry."""
+        due = self._backlog.next_time()
+        patience = IDLE_SECONDS if due is None else max(0.0, min(IDLE_SECONDS, due - self._now()))
+        try:
+            async with asyncio.timeout(patience):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(BATCH_SECONDS)
+
+    async def _round(self) -> None:
+        taken = self._backlog.take(self._mirror.take_changes())
+        if taken:
+            with metrics.ROUND_SECONDS.time():
+                await self._decide_all(taken)
+        for stage in Stage:
+            metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
+
+    async def _decide_all(self, taken: list[Waiting]) -> None:
+        refused: dict[bytes, Refusal] = {}
+        breath = time.monotonic() + BREATH_SECONDS
+        for entry in taken:
+            if self._backlog.get(entry.uid) is entry:  # else it was withdrawn while we took breath
+                self._decide(entry, refused)
+            if time.monotonic() > breath:
+                await asyncio.sleep(0)
+                breath = time.monotonic() + BREATH_SECONDS
+
+    def _decide(self, entry: Waiting, refused: dict[bytes, Refusal]) -> None:
+        claims = self._mirror.claims_of(entry.uid)
+        if self._mirror.fleet.slices_of(entry.uid):
+            outcome = self._with_claims(entry, claims)
+        else:
+            outcome = self._without_claims(entry, refused)
+        if isinstance(outcome, Plan):
+            metrics.DECISIONS.labels("placed").inc()
+            self._mirror.assume(outcome)
+            self._backlog.start(entry)
+            self._spawn(self._carry_out(entry, outcome, claims))
+        else:
+            metrics.DECISIONS.labels("refused").inc()
+            self._backlog.park(entry, outcome)
+            self._reporter.waits(entry.request, sentences.of(outcome))
+
+    def _without_claims(self, entry: Waiting, refused: dict[bytes, Refusal]) -> Plan | Refusal:
+        request = entry.request
+        if request.share is not None:
+            return _refusal(request, "NoSharing", "GPU sharing is not switched on in this cluster")
+        known = refused.get(entry.wish)
+        if known is not None:
+            return dataclasses.replace(known, uid=request.uid, pod=request.key)
+        outcome = cycle.decide(self._mirror.fleet, [request], self._policy)
+        if isinstance(outcome, Refusal):
+            refused[entry.wish] = outcome
+        return outcome
+
+    def _with_claims(self, entry: Waiting, claims: list[AllocationClaim]) -> Plan | Refusal:
+        """The pod has claims from an earlier attempt, of ours or of a leader before us."""
+        request, fleet = entry.request, self._mirror.fleet
+        if adoption.on_their_way_out(claims):
+            return _refusal(request, "ClaimsLeaving", "its former slices are still being freed")
+        problem = adoption.obstacle(fleet, request, claims)
+        if problem is None and entry.attempts < LET_GO_AFTER:
+            outcome = cycle.decide(fleet, [request], self._policy)
+            if isinstance(outcome, Plan):
+                return outcome
+            problem = "they do not suffice"
+        log.info("pod %s gives up its claims: %s", request.key, problem or "binding failed again and again")
+        self._spawn(self._committer.let_go(claims))
+        return _refusal(request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}")
+
+    async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
+        volumes = [step for bind in plan.binds for step in self._storage.steps(entry.request, bind.node)]
+        result = await self._committer.commit(plan, adopted, volumes)
+        metrics.COMMITS.labels(result.outcome.value).inc()
+        if result.outcome is Outcome.BOUND:
+            self._mirror.written(plan)
+            metrics.WAIT_SECONDS.observe(self._now() - entry.since)
+            self._reporter.placed(entry.request, plan)
+        else:
+            self._undo(entry, plan, result)
+
+    def _undo(self, entry: Waiting, plan: Plan, result: Result) -> None:
+        self._mirror.forget(plan, result.standing)
+        if result.outcome is Outcome.FAILED:
+            self._backlog.retry(entry.uid)
+            self._reporter.waits(entry.request, f"Placing the pod failed and is tried again: {result.reason}")
+        else:  # the informer reports the pod's end, `Leftovers` removes its claims
+            self._reporter.forget(entry.uid)
+        self._changed.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and self._failure is None:
+            self._failure = task.exception()
+            self._changed.set()
+
+
+def _refusal(request: Request, code: str, detail: str) -> Refusal:
+    return Refusal(request.uid, request.key, wants_of(request), Layer.PLACEMENT, code, 0, detail=detail)

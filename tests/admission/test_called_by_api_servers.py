@@ -1,0 +1,154 @@
+"""The webhook under its own service account, called through its Service by either API server."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apportion import manifests
+from apportion.apis import names
+from tests.admission.accounts import plane, refusals, remove_workloads, separate_cluster
+from tests.admission.samples import both, container, pod, resources
+from tests.grounds.cluster import Cluster
+from tests.grounds.control_plane import ControlPlane
+from tests.grounds.first import SERVICE_ADDRESS
+from tests.grounds.waiting import until
+
+pytestmark = pytest.mark.kubectl
+__all__ = ["separate_cluster"]  # a fixture, found by name
+
+CONFIGURATION = (
+    f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{names.SLICE_WEBHOOK_CONFIGURATION}"
+)
+SLICED = {"nvidia.com/mig-1g.5gb": "2"}
+BY_HAND = {
+    "apiVersion": "discovery.k8s.io/v1",
+    "kind": "EndpointSlice",
+    "metadata": {"name": "by-hand", "labels": {"kubernetes.io/service-name": names.WEBHOOK_SERVICE}},
+    "addressType": "IPv4",
+    "endpoints": [{"addresses": [SERVICE_ADDRESS], "conditions": {"ready": True}}],
+    "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}],
+}
+
+
+@pytest.fixture(scope="module")
+def installed(separate_cluster: Cluster) -> Cluster:
+    """Everything but the workloads: the tests run what they need. It goes with the cluster."""
+    chosen = [entry for entry in manifests.load() if entry["kind"] not in {"Deployment", "DaemonSet"}]
+    separate_cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(chosen))
+    return separate_cluster
+
+
+@pytest.fixture
+def workspace(installed: Cluster) -> Iterator[str]:
+    name = f"sliced-{secrets.token_hex(3)}"
+    installed.kubectl("create", "namespace", name)
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    until(lambda: installed.api.exists(account), "the namespace's default account")
+    yield name
+    installed.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def webhook(installed: Cluster, tmp_path: Path) -> Iterator[None]:
+    if isinstance(installed, ControlPlane):
+        installed.api.create(f"/apis/discovery.k8s.io/v1/namespaces/{names.DAS_NAMESPACE}/endpointslices", BY_HAND)
+    addresses = [f"--listen={SERVICE_ADDRESS}:8443", f"--probes={SERVICE_ADDRESS}:9402"]
+    with plane(installed, "das-operator-webhook", ["webhook", *addresses], tmp_path):
+        until(lambda: bundles(installed) and all(bundles(installed)), "the bundle is published")
+        yield
+
+
+def test_d02_pods_without_a_gpu_start_while_the_webhook_is_down_and_others_do_not(
+    installed: Cluster, workspace: str
+) -> None:
+    harmless = [
+        pod(container(limits={"cpu": "1", "example.com/nvidia.com": "1"})),
+        pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}, init=[container("i")]),
+        pod(container(), annotations={"example.com/cdi.k8s.io": "x"}),
+    ]
+    for index, body in enumerate(harmless):
+        create(installed, workspace, f"harmless-{index}", body)
+    installed.kubectl("label", "pod", "-n", workspace, "harmless-0", "seen=yes")
+    installed.kubectl("create", "deployment", "-n", workspace, "plain", "--image=busybox:1.36")
+    guarded = [
+        pod(container(limits=SLICED)),
+        pod(container(limits={"nvidia.com/gpu": "1"})),
+        pod(container(limits={"mig.das.com/1g.5gb": "1"})),
+        pod(container(limits={"gpu.das.com/mem": "1"})),
+        pod(container(), init=[container("i", limits=SLICED)]),
+        pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
+        pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}),
+        pod(container(), annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
+    ]
+    for index, body in enumerate(guarded):
+        refusal = create(installed, workspace, f"guarded-{index}", body, check=False)
+        assert "failed calling webhook" in refusal, refusal
+    empty = create(
+        installed, workspace, "empty", {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}, check=False
+    )
+    assert "spec.containers: Required value" in empty
+
+
+def test_s01_m01_m02_d05_r01_an_api_server_calls_us(
+    installed: Cluster, workspace: str, webhook: None, tmp_path: Path
+) -> None:
+    del webhook
+    manifest = pod(container(limits=SLICED)) | {"metadata": {"name": "story"}}
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(manifest))
+    installed.kubectl("apply", "-n", workspace, "-f", str(file))
+    live = stored(installed, f"/api/v1/namespaces/{workspace}/pods/story")
+    assert resources(live) == both({"mig.das.com/1g.5gb": "2", "gpu.das.com/mem": "10"})
+    assert live["spec"]["schedulerName"] == "das-scheduler"
+    assert "error" not in installed.kubectl("apply", "-n", workspace, "-f", str(file))
+    assert "error" not in installed.kubectl(
+        "apply", "-n", workspace, "-f", str(file), "--server-side", "--force-conflicts"
+    )
+    again = stored(installed, f"/api/v1/namespaces/{workspace}/pods/story")
+    assert again["spec"] == live["spec"]
+
+    job = {"template": {"spec": {"restartPolicy": "Never", "containers": [container(limits=SLICED)]}}}
+    kind = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": workspace}, "spec": job}
+    for _ in range(2):
+        installed.kubectl("apply", "-f", "-", input=json.dumps(kind))
+    template = stored(installed, f"/apis/batch/v1/namespaces/{workspace}/jobs/train")["spec"]["template"]
+    assert resources(template)["limits"] == {"mig.das.com/1g.5gb": "2", "gpu.das.com/mem": "10"}
+
+    wrong = pod(container(limits={"nvidia.com/mig-1g.6gb": "1", "nvidia.com/mig-1g.7gb": "1"}))
+    refusal = create(installed, workspace, "wrong", wrong, check=False)
+    assert (
+        "spec.containers[0].resources.limits[nvidia.com/mig-1g.7gb]: '1g.7gb': no GPU model has this MIG profile"
+        in refusal
+    )
+    assert refusals(installed) == []
+
+
+def test_r02_kubectl_applies_the_whole_folder_as_often_as_one_likes(installed: Cluster) -> None:
+    folder = str(Path(manifests.__file__).parent)
+    try:
+        assert "das-daemonset created" in installed.kubectl("apply", "-f", folder)
+        assert "configured" not in installed.kubectl("apply", "-f", folder)
+        assert installed.kubectl("apply", "-f", folder, "--server-side", "--force-conflicts", "--dry-run=server")
+    finally:
+        remove_workloads(installed)
+
+
+def create(cluster: Cluster, namespace: str, name: str, body: dict[str, Any], *, check: bool = True) -> str:
+    annotations = body.get("metadata", {}).get("annotations", {})
+    named = body | {"metadata": {"name": name, "annotations": annotations}}
+    return cluster.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(named), check=check)
+
+
+def stored(cluster: Cluster, path: str) -> dict[str, Any]:
+    return cluster.api.get(path)
+
+
+def bundles(cluster: Cluster) -> list[str | None]:
+    return [entry["clientConfig"].get("caBundle") for entry in cluster.api.get(CONFIGURATION)["webhooks"]]

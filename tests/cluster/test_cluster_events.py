@@ -1,0 +1,96 @@
+"""Events: repeats are counted, floods are cut off, nothing ever waits or fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from apportion.cluster.client import Client
+from apportion.cluster.events import BURST, Recorder, Regarding
+from tests.cluster.scripted_api import ScriptedApi, serving
+
+PATH = "/api/v1/namespaces/default/events"
+POD = Regarding.pod("default", "p", "u1")
+
+
+@pytest.fixture
+def api() -> ScriptedApi:
+    return ScriptedApi()
+
+
+@pytest.fixture
+async def client(api: ScriptedApi) -> AsyncIterator[Client]:
+    async with serving(api) as client:
+        yield client
+
+
+@asynccontextmanager
+async def writing(recorder: Recorder) -> AsyncIterator[Recorder]:
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+        async with asyncio.timeout(5):
+            await recorder.flush()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_an_event_says_what_kubectl_describe_shows(api: ScriptedApi, client: Client) -> None:
+    async with writing(Recorder(client, "das-scheduler")) as recorder:
+        recorder.warn(POD, "FailedScheduling", "no place")
+    (event,) = api.collections[PATH].values()
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "p",
+        "namespace": "default",
+        "uid": "u1",
+    }
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "FailedScheduling", "no place")
+    assert event["source"] == {"component": "das-scheduler"}
+    assert event["count"] == 1
+
+
+async def test_the_same_again_raises_the_count_also_after_a_restart(api: ScriptedApi, client: Client) -> None:
+    async with writing(Recorder(client, "s")) as recorder:
+        recorder.warn(POD, "R", "same")
+        recorder.warn(POD, "R", "same")
+        recorder.warn(POD, "R", "other")
+    async with writing(Recorder(client, "s")) as recorder:
+        recorder.warn(POD, "R", "same")
+    counts = {event["message"]: event["count"] for event in api.collections[PATH].values()}
+    assert counts == {"same": 3, "other": 1}
+
+
+async def test_an_expired_event_is_written_anew(api: ScriptedApi, client: Client) -> None:
+    async with writing(Recorder(client, "s")) as recorder:
+        recorder.warn(POD, "R", "same")
+        await recorder.flush()
+        api.collections[PATH].clear()
+        recorder.warn(POD, "R", "same")
+    assert [event["count"] for event in api.collections[PATH].values()] == [1]
+
+
+async def test_a_flood_about_one_object_is_cut_off_and_others_still_speak(api: ScriptedApi, client: Client) -> None:
+    now = 0.0
+    async with writing(Recorder(client, "s", now=lambda: now)) as recorder:
+        for number in range(200):
+            recorder.warn(POD, "R", f"message {number}")
+        recorder.warn(Regarding.pod("default", "q", "u2"), "R", "hello")
+        assert recorder.dropped == 200 - BURST
+        now = 300.0
+        recorder.warn(POD, "R", "again")
+    assert len(api.collections[PATH]) == BURST + 2
+
+
+async def test_an_api_that_refuses_events_stops_nobody(api: ScriptedApi, client: Client) -> None:
+    api.fail("POST", 403, reason="Forbidden")
+    async with writing(Recorder(client, "s")) as recorder:
+        recorder.warn(POD, "R", "lost")
+        recorder.warn(POD, "R", "kept")
+    assert [event["message"] for event in api.collections[PATH].values()] == ["kept"]

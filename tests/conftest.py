@@ -1,0 +1,1 @@
+pytest_plugins = ["tests.rules_report", "tests.grounds.fixtures"]

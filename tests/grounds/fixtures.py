@@ -1,0 +1,100 @@
+"""The fixtures that tests ask for by name.
+
+`control_plane`  a real control plane, once per run
+`real_node`      a real node on a control plane of its own (`real_node.plane`), once per run
+`real_planes`    our planes on that node, from the shipped manifests, once per run
+`any_cluster`    the test runs twice: on the embedded cluster and on the real control plane
+`namespace`      a fresh namespace in the test's cluster, and an audit of what the test left elsewhere
+
+Where a real cluster cannot run, its tests are skipped with one line that says what to do;
+`APPORTION_REQUIRE_REAL=1` makes that a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.grounds import audit, binaries
+from tests.grounds.cluster import Cluster
+from tests.grounds.control_plane import ControlPlane
+from tests.grounds.embedded import Embedded
+from tests.grounds.installed import Installed
+from tests.grounds.node import RealNode
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    require(binaries.CONTROL_PLANE)
+    plane = ControlPlane(tmp_path_factory.mktemp("real"))
+    yield plane
+    plane.close()
+
+
+@pytest.fixture(scope="session")
+def real_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    # Not on `control_plane`: there pods of the contract tests would begin to run once a node has joined.
+    require(binaries.CONTROL_PLANE + binaries.NODE)
+    plane = ControlPlane(tmp_path_factory.mktemp("node"))
+    try:
+        yield RealNode(plane, labels={"nvidia.com/mig.capable": "true"})
+    finally:
+        plane.close()
+
+
+@pytest.fixture(scope="session")
+def real_planes(real_node: RealNode) -> Installed:
+    return Installed(real_node)
+
+
+@pytest.fixture(scope="session")
+def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    cluster = Embedded(tmp_path_factory.mktemp("embedded"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+def any_cluster(request: pytest.FixtureRequest) -> Cluster:
+    # The clusters themselves are session fixtures without parameters: were this one of session scope, a random
+    # order of tests would start and stop clusters all the time.
+    name = {"embedded": "embedded_cluster", "real": "control_plane"}[request.param]
+    cluster: Cluster = request.getfixturevalue(name)
+    return cluster
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    cluster = _cluster_of(request)
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    before = audit.inventory(cluster.api, leave_out=name)
+    yield name
+    cluster.api.delete(f"/api/v1/namespaces/{name}")
+    left = audit.left_behind(cluster.api, before, namespace=name)
+    for path in left:
+        cluster.api.delete(path)
+    if left:
+        pytest.fail(f"the test left behind: {', '.join(left)}", pytrace=False)
+
+
+def _cluster_of(request: pytest.FixtureRequest) -> Cluster:
+    if "real_node" in request.fixturenames:
+        node: RealNode = request.getfixturevalue("real_node")
+        return node.plane
+    wanted = ("any_cluster", "control_plane", "embedded_cluster")
+    name = next((name for name in wanted if name in request.fixturenames), "control_plane")
+    cluster: Cluster = request.getfixturevalue(name)
+    return cluster
+
+
+def require(names: tuple[str, ...]) -> None:
+    obstacle = binaries.obstacles(names)
+    if obstacle is None:
+        return
+    if os.environ.get("APPORTION_REQUIRE_REAL") == "1":
+        pytest.fail(f"real cluster required, but {obstacle}", pytrace=False)
+    pytest.skip(f"no real cluster here: {obstacle}")

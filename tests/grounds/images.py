@@ -1,0 +1,30 @@
+"""Image archives for the nodes, made by `tools/image/build.py` without Docker and kept in the cache."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.grounds.binaries import ROOT
+
+WORKLOAD = "apportion.io/test/workload:1"
+
+
+def workload() -> Path:
+    """busybox, under the names that example manifests use."""
+    return _archive("workload")
+
+
+def apportion() -> Path:
+    """Our own image, from this work tree."""
+    return _archive("apportion")
+
+
+@functools.cache
+def _archive(name: str) -> Path:
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "tools/image/build.py"), name], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return Path(made.stdout.strip().splitlines()[-1])

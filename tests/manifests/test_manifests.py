@@ -1,0 +1,156 @@
+"""The manifests as they ship: complete, least privilege, and consistent with names and types."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apportion import manifests
+from apportion.apis import names
+
+ROOT = Path(__file__).parents[2]
+OBJECTS = manifests.load()
+ROLES = [entry for entry in OBJECTS if entry["kind"] in {"Role", "ClusterRole"}]
+WORKLOADS = [entry for entry in OBJECTS if entry["kind"] in {"Deployment", "DaemonSet"}]
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    return next(entry for entry in OBJECTS if entry["kind"] == kind and entry["metadata"]["name"] == name)
+
+
+def label(entry: dict[str, Any]) -> str:
+    return f"{entry['kind']}/{entry['metadata']['name']}"
+
+
+def test_r02_loading_is_deterministic_and_gives_separate_copies() -> None:
+    first, second = manifests.load(), manifests.load()
+    assert first == second
+    entries = named("MutatingWebhookConfiguration", names.SLICE_WEBHOOK_CONFIGURATION)["webhooks"]
+    assert entries[0]["clientConfig"] == entries[1]["clientConfig"]
+    assert entries[0]["clientConfig"] is not entries[1]["clientConfig"]
+
+
+def test_r02_every_object_is_there_once_and_namespaces_and_kinds_come_first() -> None:
+    identities = [(entry["kind"], entry["metadata"].get("namespace"), entry["metadata"]["name"]) for entry in OBJECTS]
+    assert len(set(identities)) == len(identities)
+    kinds = [entry["kind"] for entry in OBJECTS]
+    assert kinds[0] == "Namespace"
+    assert set(kinds[1:8]) == {"CustomResourceDefinition"}
+    assert kinds.index("MutatingWebhookConfiguration") < kinds.index("Deployment")
+
+
+def test_r02_the_kinds_are_those_of_the_types() -> None:
+    check = [sys.executable, str(ROOT / "tools" / "generate" / "crds.py"), "--check"]
+    assert subprocess.run(check, check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("role", ROLES, ids=label)
+def test_r01_roles_have_no_wildcards(role: dict[str, Any]) -> None:
+    for rule in role["rules"]:
+        for part in ("apiGroups", "resources", "verbs"):
+            assert not any("*" in entry for entry in rule[part]), rule
+        assert "deletecollection" not in rule["verbs"]
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_r01_secrets_are_open_to_the_webhook_alone_and_by_name() -> None:
+    reading = [
+        (label(role), tuple(rule.get("resourceNames", ())))
+        for role in ROLES
+        for rule in role["rules"]
+        if "secrets" in rule["resources"] and set(rule["verbs"]) != {"create"}
+    ]
+    assert reading == [("Role/das-operator-webhook", (names.WEBHOOK_CERTIFICATE_SECRET,))]
+
+
+def test_r01_every_plane_has_an_account_of_its_own_and_its_roles_are_bound_to_it() -> None:
+    accounts = [entry["spec"]["template"]["spec"]["serviceAccountName"] for entry in WORKLOADS]
+    assert len(set(accounts)) == len(accounts)
+    for account in accounts:
+        assert named("ServiceAccount", account)["metadata"]["namespace"] == names.DAS_NAMESPACE
+    for binding in OBJECTS:
+        if binding["kind"] in {"RoleBinding", "ClusterRoleBinding"}:
+            assert named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+            (subject,) = binding["subjects"]
+            assert subject["name"] == binding["roleRef"]["name"]
+            assert subject["name"] in accounts
+
+
+def test_r01_only_the_agent_is_privileged_or_sees_the_host() -> None:
+    for workload in WORKLOADS:
+        pod = workload["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        privileged = bool(container["securityContext"].get("privileged"))
+        host = any("hostPath" in volume for volume in pod["volumes"]) or bool(pod.get("hostPID"))
+        agent = workload["metadata"]["name"] == "das-daemonset"
+        assert (privileged, host) == (agent, agent)
+        assert not pod.get("hostNetwork")
+        if not agent:
+            assert pod["securityContext"]["runAsNonRoot"] is True
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_r02_r03_planes_run_our_image_are_probed_and_say_what_they_need(workload: dict[str, Any]) -> None:
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    repository = container["image"].rpartition(":")[0].rpartition("/")[2]
+    assert repository == names.IMAGE_REPOSITORY
+    assert container["command"] == ["apportion"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "probes"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "probes"}
+    assert any(argument.endswith(f"$(POD_IP):{ports['probes']}") for argument in container["args"])
+    assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+    selector = workload["spec"]["selector"]["matchLabels"].items()
+    assert selector <= workload["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_m05_s12_names_and_labels_are_those_that_people_look_for() -> None:
+    assert {label(entry) for entry in WORKLOADS} == {
+        "Deployment/das-operator",
+        "Deployment/das-operator-webhook",
+        "Deployment/das-scheduler",
+        "DaemonSet/das-daemonset",
+    }
+    for kind, name, app in (
+        ("Deployment", "das-operator-webhook", names.WEBHOOK_APP),
+        ("DaemonSet", "das-daemonset", names.AGENT_APP),
+    ):
+        assert named(kind, name)["spec"]["template"]["metadata"]["labels"][names.APP_LABEL] == app
+    assert named("DaemonSet", "das-daemonset")["spec"]["template"]["spec"]["nodeSelector"] == {
+        names.MIG_CAPABLE_LABEL: "true"
+    }
+
+
+def test_d02_the_configuration_calls_our_service_and_fails_closed() -> None:
+    service = named("Service", names.WEBHOOK_SERVICE)
+    (port,) = service["spec"]["ports"]
+    for entry in named("MutatingWebhookConfiguration", names.SLICE_WEBHOOK_CONFIGURATION)["webhooks"]:
+        assert entry["clientConfig"]["service"] == {
+            "name": names.WEBHOOK_SERVICE,
+            "namespace": names.DAS_NAMESPACE,
+            "path": "/mutate-slices",
+            "port": port["port"],
+        }
+        assert "caBundle" not in entry["clientConfig"]
+        assert entry["failurePolicy"] == "Fail"
+        assert entry["sideEffects"] == "NoneOnDryRun"
+        assert entry["matchConditions"]
+        (exempt,) = entry["namespaceSelector"]["matchExpressions"]
+        assert names.DAS_NAMESPACE in exempt["values"]
+
+
+def test_s12_every_example_is_valid_yaml_with_names_of_nvidias_plugin() -> None:
+    files = sorted((ROOT / "examples" / "slices").glob("*.yaml"))
+    assert files
+    for file in files:
+        text = file.read_text()
+        assert names.NVIDIA_MIG_PREFIX in text
+        assert names.SLICE_PREFIX not in text
+        assert all(document["kind"] and document["metadata"]["name"] for document in yaml.safe_load_all(text))

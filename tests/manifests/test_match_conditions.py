@@ -1,0 +1,86 @@
+"""D02: which pods and Jobs the API server sends to the webhook, by the conditions as they ship.
+
+The same pods are created on a real API server in `tests/admission`; here the embedded server's reading of
+the expressions is held against them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apportion import manifests
+from apportion.embedded.api import cel
+from tests.admission.samples import container, created, pod
+
+CONFIGURATION = next(entry for entry in manifests.load() if entry["kind"] == "MutatingWebhookConfiguration")
+ENTRIES = {entry["name"]: entry for entry in CONFIGURATION["webhooks"]}
+SLICED = {"nvidia.com/mig-1g.5gb": "1"}
+
+
+def reached(name: str, obj: dict[str, Any], *, old: dict[str, Any] | None = None) -> bool:
+    values = {"object": obj, "oldObject": old, "request": {"operation": "UPDATE" if old else "CREATE"}}
+    programs = [cel.compile_expression(each["expression"], values) for each in ENTRIES[name]["matchConditions"]]
+    return all(program.is_true(values) for program in programs)
+
+
+def job(**template: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
+
+
+WANTED = {
+    "limits": pod(container(limits=SLICED)),
+    "requests": pod(container(requests=SLICED)),
+    "second container": pod(container(), container("b", limits=SLICED)),
+    "init container": pod(container(), init=[container("i", requests=SLICED)]),
+    "whole gpu": pod(container(limits={"nvidia.com/gpu": "1"})),
+    "slice": pod(container(limits={"mig.das.com/1g.5gb": "1"})),
+    "memory": pod(container(limits={"gpu.das.com/mem": "1"})),
+    "all devices": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
+    "devices from elsewhere": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {}}]}),
+    "empty devices": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}),
+    "cdi": pod(container(), annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=0"}),
+}
+UNWANTED = {
+    "plain": pod(container(limits={"cpu": "1"}, requests={"memory": "1Gi"})),
+    "no resources": pod({"name": "c", "image": "i"}),
+    "lookalike": pod(container(limits={"example.com/nvidia.com": "1", "xnvidia.com/gpu": "1"})),
+    "void": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}),
+    "none": pod(
+        container() | {"env": [{"name": "A", "value": "all"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]}
+    ),
+    "other annotation": pod(container(), annotations={"example.com/cdi.k8s.io": "x"}),
+    "null lists": {"metadata": {"name": "x"}, "spec": {"containers": None, "initContainers": None}},
+    "nothing": {"metadata": {"name": "x"}, "spec": {}},
+}
+
+
+@pytest.mark.parametrize("case", sorted(WANTED))
+def test_d02_pods_that_name_a_gpu_are_sent(case: str) -> None:
+    assert reached("pods.slices.apportion.io", WANTED[case])
+
+
+@pytest.mark.parametrize("case", sorted(UNWANTED))
+def test_d02_all_others_never_reach_the_webhook(case: str) -> None:
+    assert not reached("pods.slices.apportion.io", UNWANTED[case])
+
+
+def test_d02_d05_an_update_is_sent_only_if_the_spec_changes() -> None:
+    live = created(pod(container(limits=SLICED)))
+    labelled = live | {"metadata": live["metadata"] | {"labels": {"a": "b"}, "finalizers": []}}
+    assert not reached("pod-updates.slices.apportion.io", labelled, old=live)
+    changed = live | {"spec": live["spec"] | {"activeDeadlineSeconds": 5}}
+    assert reached("pod-updates.slices.apportion.io", changed, old=live)
+    plain = pod(container())
+    assert not reached("pod-updates.slices.apportion.io", plain | {"spec": plain["spec"] | {"x": 1}}, old=plain)
+
+
+def test_m02_jobs_are_sent_by_their_template() -> None:
+    name = "jobs.slices.apportion.io"
+    wanted = job(spec=pod(container(limits=SLICED))["spec"])
+    assert reached(name, wanted)
+    assert reached(name, job(spec=pod(container(), init=[container("i", requests=SLICED)])["spec"]))
+    assert not reached(name, job(spec=pod(container())["spec"]))
+    suspended = wanted | {"spec": wanted["spec"] | {"suspend": True}}
+    assert not reached(name, suspended, old=wanted)

@@ -1,0 +1,189 @@
+"""The NVML driver's real calls, against a shared library that keeps MIG state."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from apportion.node.drivers.nvml import NvmlDriver
+from apportion.node.partitioner import Busy, GpuLost, Place, PlaceTaken, Refused, Slice, Unavailable
+from tests.node.ground import Ground
+
+GPU = "GPU-00000000-aaaa-bbbb-cccc-dddddddddddd"
+T4 = "GPU-00000002-aaaa-bbbb-cccc-dddddddddddd"
+SOURCE = Path(__file__).parent / "nvml_stub" / "stub.c"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here: install gcc to test the NVML driver")
+    target = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", target, SOURCE], check=True)
+    return ctypes.CDLL(str(target))
+
+
+@pytest.fixture
+async def driver(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NvmlDriver]:
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    library.stub_reset()
+    driver = NvmlDriver()
+    yield driver
+    await driver.close()
+
+
+async def test_s09_discovery_tells_models_mode_and_places(driver: NvmlDriver) -> None:
+    first, second, third = await driver.discover()
+    assert (first.uuid, first.model, first.memory_mib, first.sliced) == (GPU, "NVIDIA A100-PCIE-40GB", 40960, True)
+    assert second.profiles == first.profiles
+    assert {p.name: (p.size, p.starts, p.limit) for p in first.profiles} == {
+        "1g.5gb": (1, (0, 1, 2, 3, 4, 5, 6), 0),
+        "2g.10gb": (2, (0, 2, 4), 0),
+        "3g.20gb": (4, (0, 4), 0),
+        "4g.20gb": (4, (0,), 0),
+        "7g.40gb": (8, (0,), 0),
+        "1g.5gb+me": (1, (0, 1, 2, 3, 4, 5, 6), 1),
+        "1g.10gb": (2, (0, 2, 4, 6), 0),
+    }
+    assert (third.model, third.sliced, third.profiles) == ("Tesla T4", False, ())
+
+
+@pytest.mark.parametrize(
+    ("profile", "start", "size"),
+    [
+        ("1g.5gb", 6, 1),
+        ("1g.5gb+me", 3, 1),
+        ("1g.10gb", 6, 2),
+        ("2g.10gb", 4, 2),
+        ("3g.20gb", 4, 4),
+        ("4g.20gb", 0, 4),
+        ("7g.40gb", 0, 8),
+    ],
+)
+async def test_s07_each_profile_is_made_at_its_exact_place(
+    driver: NvmlDriver, library: ctypes.CDLL, profile: str, start: int, size: int
+) -> None:
+    place = Place(GPU, profile, start, size)
+    made = await driver.create(place)
+    assert made.uuid.startswith("MIG-")
+    assert await driver.slices() == [made]
+    await driver.destroy(place)
+    assert await driver.slices() == []
+    assert library.stub_instances(0) == 0
+    assert (await driver.create(place)).uuid != made.uuid
+
+
+async def test_s07_an_occupied_place_is_told_from_other_errors(driver: NvmlDriver) -> None:
+    await driver.create(Place(GPU, "3g.20gb", 4, 4))
+    with pytest.raises(PlaceTaken):
+        await driver.create(Place(GPU, "2g.10gb", 4, 2))
+    await driver.create(Place(GPU, "4g.20gb", 0, 4))
+
+
+async def test_s08_a_busy_slice_is_tried_again_until_it_goes(driver: NvmlDriver, library: ctypes.CDLL) -> None:
+    place = Place(GPU, "1g.5gb", 0, 1)
+    made = await driver.create(place)
+    library.stub_busy(1)
+    with pytest.raises(Busy):
+        await driver.destroy(place)
+    assert await driver.slices() == [made]
+    await driver.destroy(place)
+    await driver.destroy(place)
+    assert await driver.slices() == []
+
+
+async def test_s08_a_slice_that_is_only_half_made_is_seen_and_can_be_removed(
+    driver: NvmlDriver, library: ctypes.CDLL
+) -> None:
+    place = Place(GPU, "1g.5gb", 0, 1)
+    made = await driver.create(place)
+    device = pynvml.nvmlDeviceGetHandleByUUID(GPU.encode())
+    instances = (pynvml.c_nvmlGpuInstance_t * 8)()
+    pynvml.nvmlDeviceGetGpuInstances(device, 19, instances, ctypes.byref(ctypes.c_uint(8)))
+    computes = (pynvml.c_nvmlComputeInstance_t * 8)()
+    pynvml.nvmlGpuInstanceGetComputeInstances(instances[0], 103, computes, ctypes.byref(ctypes.c_uint(8)))
+    pynvml.nvmlComputeInstanceDestroy(computes[0])
+    assert await driver.slices() == [Slice(made.place, "")]
+    await driver.destroy(place)
+    assert library.stub_instances(0) == 0
+
+
+async def test_s07_a_gpu_instance_without_its_compute_instance_is_taken_back(
+    driver: NvmlDriver, library: ctypes.CDLL
+) -> None:
+    library.stub_refuse_compute(1)
+    with pytest.raises(PlaceTaken):
+        await driver.create(Place(GPU, "1g.5gb", 0, 1))
+    assert library.stub_instances(0) == 0
+
+
+async def test_s11_a_lost_gpu_stays_on_the_list_as_unhealthy(driver: NvmlDriver, library: ctypes.CDLL) -> None:
+    await driver.discover()
+    library.stub_lose(0, 1)
+    first, second, _ = await driver.discover()
+    assert not first.healthy
+    assert second.healthy
+    with pytest.raises(GpuLost):
+        await driver.create(Place(GPU, "1g.5gb", 0, 1))
+    library.stub_lose(0, 0)
+    assert (await driver.discover())[0].healthy
+
+
+async def test_a_driver_that_was_reloaded_is_taken_up_again(driver: NvmlDriver, library: ctypes.CDLL) -> None:
+    await driver.discover()
+    library.stub_unload()
+    with pytest.raises(Unavailable):
+        await driver.discover()
+    assert len(await driver.discover()) == 3
+
+
+async def test_what_can_never_be_is_refused_with_the_reason(driver: NvmlDriver, library: ctypes.CDLL) -> None:
+    with pytest.raises(Refused, match=r"no profile 1g.18gb"):
+        await driver.create(Place(GPU, "1g.18gb", 0, 1))
+    with pytest.raises(Refused, match="not in MIG mode"):
+        await driver.create(Place(T4, "1g.5gb", 0, 1))
+    library.stub_no_permission(1)
+    with pytest.raises(Refused, match="must run privileged"):
+        await driver.create(Place(GPU, "1g.5gb", 0, 1))
+    with pytest.raises(GpuLost, match="not on this node"):
+        await driver.create(Place("GPU-nowhere", "1g.5gb", 0, 1))
+    await driver.destroy(Place("GPU-nowhere", "1g.5gb", 0, 1))
+
+
+async def test_without_nvidias_library_the_agent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(pynvml, "CDLL", missing)
+    driver = NvmlDriver()
+    with pytest.raises(Unavailable, match=r"libnvidia-ml.so.1 is missing"):
+        await driver.discover()
+    await driver.close()
+
+
+async def test_s07_the_agent_serves_nvml_slices_to_a_kubelet(
+    driver: NvmlDriver, bare: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.node.ground.GPUS", [GPU])
+    bare.make_driver = lambda: driver
+    await bare.start_agent()
+    assert bare.kubelet.totals()["mig.das.com/1g.5gb"] == (14, 14)
+    pod = await bare.scheduled("a", "1g.10gb", 6)
+    environment = await bare.run(pod)
+    (made,) = await driver.slices()
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == made.uuid
+    assert made.place == Place(GPU, "1g.10gb", 6, 2)
+    await bare.delete(pod)
+    await bare.eventually(bare.clean, "claims and files are gone")
+    assert await driver.slices() == []

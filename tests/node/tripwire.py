@@ -1,0 +1,130 @@
+"""Kills an agent between any two of its steps, without a process of its own.
+
+A step is whatever the outside world can see: a write to the API, a change of the hardware, a file written or
+removed. At step number n, before or after it took effect, the wire trips; from then on no step of this agent
+takes effect any more, as if it had been killed. What its tasks still do in memory nobody sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from apportion.cluster.client import Client
+from apportion.cluster.transport import Request, Response, Transport
+from apportion.node import files
+from apportion.node.partitioner import Gpu, Partitioner, Place, Slice
+
+
+class Killed(Exception):
+    """The agent is dead."""
+
+
+class Tripwire:
+    """Counts steps up to `at`; `after` lets the last step take effect before it trips."""
+
+    def __init__(self, at: int | None, *, after: bool = False) -> None:
+        self.steps: list[str] = []
+        self.tripped = asyncio.Event()
+        self._at = at
+        self._after = after
+
+    def before(self, what: str) -> None:
+        if self.tripped.is_set():
+            raise Killed
+        self.steps.append(what)
+        if len(self.steps) == self._at and not self._after:
+            self._trip()
+
+    def done(self) -> None:
+        if self.tripped.is_set():
+            raise Killed
+        if len(self.steps) == self._at and self._after:
+            self._trip()
+
+    def _trip(self) -> None:
+        self.tripped.set()
+        raise Killed
+
+
+class WiredTransport:
+    def __init__(self, inner: Transport, wire: Tripwire) -> None:
+        self._inner = inner
+        self._wire = wire
+
+    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+        counts = request.method != "GET" and "/events" not in request.path
+        if counts:
+            self._wire.before(f"{request.method} {request.path.rpartition('/')[2][-20:]}")
+        elif self._wire.tripped.is_set():
+            raise Killed
+        answer = await self._inner.send(request, stream=stream, timeout=timeout)
+        if counts:
+            self._wire.done()
+        return answer
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class WiredDriver:
+    def __init__(self, inner: Partitioner, wire: Tripwire) -> None:
+        self._inner = inner
+        self._wire = wire
+        self.kind = inner.kind
+
+    async def configure(self, annotations: Mapping[str, str]) -> None:
+        await self._inner.configure(annotations)
+
+    async def discover(self) -> Sequence[Gpu]:
+        return await self._inner.discover()
+
+    async def slices(self) -> Sequence[Slice]:
+        return await self._inner.slices()
+
+    async def create(self, place: Place) -> Slice:
+        self._wire.before("create slice")
+        made = await self._inner.create(place)
+        self._wire.done()
+        return made
+
+    async def destroy(self, place: Place) -> None:
+        self._wire.before("destroy slice")
+        await self._inner.destroy(place)
+        self._wire.done()
+
+    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+        return self._inner.environment(uuids)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class WiredFiles:
+    """Stands in for `node.files` and for removing CDI files; the hardware's own file is no step of the agent."""
+
+    def __init__(self) -> None:
+        self.wire: Tripwire | None = None
+        self._write = files.write
+        self._unlink = Path.unlink
+
+    def write(self, path: Path, content: bytes, *, mode: int = 0o644) -> None:
+        counts = self.wire is not None and path.name != "emulated-gpus.json"
+        if counts and self.wire:
+            self.wire.before(f"write {path.name[:16]}")
+        self._write(path, content, mode=mode)
+        if counts and self.wire:
+            self.wire.done()
+
+    def unlink(self, path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001, FBT002
+        counts = self.wire is not None and path.name.startswith("apportion-slice-")
+        if counts and self.wire:
+            self.wire.before("unlink CDI file")
+        self._unlink(path, missing_ok=missing_ok)
+        if counts and self.wire:
+            self.wire.done()
+
+
+def client(inner: Transport, wire: Tripwire) -> Client:
+    return Client(WiredTransport(inner, wire))

@@ -1,0 +1,103 @@
+"""The operator under its own service account on either API server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apportion import manifests
+from tests.admission.accounts import plane, refusals, separate_cluster
+from tests.grounds.cluster import Cluster
+from tests.grounds.first import SERVICE_ADDRESS
+from tests.grounds.waiting import until
+
+pytestmark = pytest.mark.kubectl
+__all__ = ["separate_cluster"]  # a fixture, found by name
+
+WORKLOADS = ("deployment/das-operator-webhook", "deployment/das-scheduler", "daemonset/das-daemonset")
+IN = ("-n", "das-operator")
+NOWHERE = {"example.com/nowhere": "true"}
+
+
+@pytest.fixture(scope="module")
+def installed(separate_cluster: Cluster) -> Cluster:
+    """All manifests, with no pods: this is about what the operator writes, not about what runs."""
+    objects = manifests.load()
+    for entry in objects:
+        if entry["kind"] == "Deployment":
+            entry["spec"]["replicas"] = 0
+        if entry["kind"] == "DaemonSet":
+            entry["spec"]["template"]["spec"]["nodeSelector"] |= NOWHERE
+    separate_cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+    separate_cluster.kubectl("wait", "--for=condition=Established", "crd/dasoperators.inference.redhat.com")
+    one = {"apiVersion": "inference.redhat.com/v1alpha1", "kind": "DASOperator", "metadata": {"name": "cluster"}}
+    switches = {"emulatedMode": "enabled", "nodeSelector": NOWHERE}
+    separate_cluster.kubectl("create", *IN, "-f", "-", input=json.dumps(one | {"spec": switches}))
+    return separate_cluster
+
+
+def test_s10_r01_switches_act_without_needless_rollouts(installed: Cluster, tmp_path: Path) -> None:
+    arguments = ["operator", f"--probes={SERVICE_ADDRESS}:9403"]
+    until(lambda: all(observed(installed, name) for name in WORKLOADS), "controllers have seen the workloads")
+    before = [generation(installed, name) for name in WORKLOADS]
+    with plane(installed, "das-operator", arguments, tmp_path):
+        until(lambda: condition(installed, "Available") == "False", "conditions are reported")
+        until(lambda: managers(installed, "daemonset/das-daemonset"), "the operator has applied its fields")
+        assert [generation(installed, name) for name in WORKLOADS] == before
+
+        change(installed, {"logLevel": "Debug", "emulatedMode": "disabled", "nodeSelector": {"pool": "gpu"}})
+        until(lambda: told(installed, "daemonset/das-daemonset").get("APPORTION_DRIVER") == "nvml", "nvml")
+        until(lambda: told(installed, "deployment/das-scheduler").get("APPORTION_LOG_LEVEL") == "Debug", "log level")
+        assert selector(installed)["pool"] == "gpu"
+
+        change(installed, {"emulatedMode": "enabled", "nodeSelector": {"pool": None}})
+        until(lambda: "pool" not in selector(installed), "the selector is given back")
+        until(lambda: "APPORTION_RUNTIME_CLASS" not in told(installed, "deployment/das-operator-webhook"), "given back")
+        assert told(installed, "daemonset/das-daemonset")["APPORTION_DRIVER"] == "emulated"
+        refusal = installed.kubectl(
+            "patch", "dasoperator", "cluster", *IN, "--type=merge", "-p", '{"spec":{"emulatedMode":"on"}}', check=False
+        )
+        assert "Unsupported value" in refusal
+    assert refusals(installed) == []
+
+
+def get(cluster: Cluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", name, *IN, "-o", "json", "--show-managed-fields"))
+    return found
+
+
+def generation(cluster: Cluster, name: str) -> int:
+    return int(get(cluster, name)["metadata"]["generation"])
+
+
+def observed(cluster: Cluster, name: str) -> bool:
+    body = get(cluster, name)
+    return bool(body.get("status", {}).get("observedGeneration") == body["metadata"]["generation"])
+
+
+def managers(cluster: Cluster, name: str) -> bool:
+    return any(entry["manager"] == "das-operator" for entry in get(cluster, name)["metadata"]["managedFields"])
+
+
+def told(cluster: Cluster, name: str) -> dict[str, str]:
+    env = get(cluster, name)["spec"]["template"]["spec"]["containers"][0]["env"]
+    return {entry["name"]: entry.get("value", "") for entry in env}
+
+
+def selector(cluster: Cluster) -> dict[str, str]:
+    found: dict[str, str] = get(cluster, "daemonset/das-daemonset")["spec"]["template"]["spec"]["nodeSelector"]
+    return found
+
+
+def condition(cluster: Cluster, kind: str) -> str | None:
+    text = cluster.kubectl("get", "dasoperator", "cluster", *IN, "-o", "json")
+    entries = json.loads(text).get("status", {}).get("conditions", [])
+    return next((entry["status"] for entry in entries if entry["type"] == kind), None)
+
+
+def change(cluster: Cluster, fields: dict[str, Any]) -> None:
+    cluster.kubectl("patch", "dasoperator", "cluster", *IN, "--type=merge", "-p", json.dumps({"spec": fields}))

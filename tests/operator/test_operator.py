@@ -1,0 +1,228 @@
+"""S10: the DASOperator's switches act, and its conditions tell the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from apportion.apis import kinds
+from apportion.apis.kinds import Kind
+from apportion.apis.meta import Condition
+from apportion.cluster import errors
+from apportion.cluster.client import Client
+from apportion.operator import conditions
+from apportion.operator.main import Operator, Settings
+from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK, Health, Plane
+from tests.admission.ground import ACCESS, account, api, eventually
+
+NAMESPACE = "das-operator"
+SETTINGS = Settings(probes="127.0.0.1:0", emulated_mode="enabled")
+INSTALLED = (*ACCESS, "CustomResourceDefinition", "Deployment", "DaemonSet")
+
+
+def pods(plane: Plane, *, desired: int, updated: int, available: int) -> Health:
+    return Health(
+        plane, present=True, settled=True, desired=desired, updated=updated, ready=available, available=available
+    )
+
+
+def well(plane: Plane, *, desired: int = 2) -> Health:
+    return pods(plane, desired=desired, updated=desired, available=desired)
+
+
+def verdicts(*planes: Health) -> dict[str, tuple[str, str]]:
+    found = {entry.type: (entry.status, entry.reason) for entry in conditions.assess(planes)}
+    assert list(found) == ["Available", "Progressing", "Degraded"]
+    return found
+
+
+def test_s10_all_well() -> None:
+    assert [status for status, _ in verdicts(*map(well, PLANES)).values()] == ["True", "False", "False"]
+
+
+def test_s10_a_plane_without_pods_is_not_available_and_says_what_that_means() -> None:
+    down = pods(WEBHOOK, desired=2, updated=2, available=0)
+    found = verdicts(down, well(SCHEDULER), well(AGENTS))
+    assert found["Available"] == ("False", "ComponentsNotAvailable")
+    assert found["Degraded"] == ("True", "ComponentsIncomplete")
+    message = conditions.assess([down, well(SCHEDULER), well(AGENTS)])[0].message
+    assert message == "das-operator-webhook has no available pod: pods that ask for GPUs cannot be created"
+
+
+def test_s10_one_pod_short_is_degraded_but_available() -> None:
+    found = verdicts(pods(WEBHOOK, desired=2, updated=2, available=1), well(SCHEDULER), well(AGENTS))
+    assert (found["Available"][0], found["Degraded"][0]) == ("True", "True")
+
+
+def test_s10_a_rollout_is_progress_not_damage() -> None:
+    found = verdicts(pods(WEBHOOK, desired=2, updated=1, available=1), well(SCHEDULER), well(AGENTS))
+    assert (found["Available"][0], found["Progressing"][0], found["Degraded"][0]) == ("True", "True", "False")
+
+
+def test_s10_a_missing_plane_is_degraded() -> None:
+    assert verdicts(well(WEBHOOK), Health(SCHEDULER), well(AGENTS))["Degraded"] == ("True", "ComponentsIncomplete")
+
+
+def test_s10_a_plane_that_somebody_scaled_to_nothing_is_degraded() -> None:
+    found = verdicts(well(WEBHOOK, desired=0), well(SCHEDULER), well(AGENTS))
+    assert (found["Available"][0], found["Degraded"][0]) == ("False", "True")
+
+
+def test_s10_no_node_to_work_on_is_said_as_such() -> None:
+    assert verdicts(well(WEBHOOK), well(SCHEDULER), well(AGENTS, desired=0))["Available"] == ("False", "NoNodes")
+    assert verdicts(well(WEBHOOK), well(SCHEDULER), well(AGENTS, desired=0))["Degraded"][0] == "False"
+
+
+def test_s10_times_move_only_with_the_status_and_foreign_conditions_stay() -> None:
+    known = [
+        Condition(type="Available", status="True", reason="a", last_transition_time="then"),
+        Condition(type="Theirs", status="True"),
+        Condition(type="Degraded", status="True", reason="b", last_transition_time="then"),
+    ]
+    merged = conditions.merge(known, conditions.assess(list(map(well, PLANES))), now="now", generation=3)
+    times = {entry.type: entry.last_transition_time for entry in merged}
+    assert times == {"Theirs": "", "Available": "then", "Progressing": "now", "Degraded": "now"}
+
+
+@asynccontextmanager
+async def operating(settings: Settings = SETTINGS) -> AsyncIterator[Client]:
+    async with api(INSTALLED) as client:
+        task = asyncio.create_task(Operator(account(client, "das-operator"), settings).run())
+        try:
+            await eventually(lambda: current(client))
+            yield client
+        finally:
+            task.cancel()
+            await asyncio.wait([task], timeout=10)
+
+
+async def test_s10_the_object_is_made_and_reports_what_is_missing() -> None:
+    async with operating() as client:
+        assert (await spec(client))["emulatedMode"] == "enabled"
+        await eventually(lambda: status(client, "Available", "False"))
+        await set_status(client, WEBHOOK, 2)
+        await set_status(client, SCHEDULER, 1)
+        await set_status(client, AGENTS, 2)
+        await eventually(lambda: status(client, "Available", "True"))
+        await eventually(lambda: status(client, "Degraded", "False"))
+        await client.delete(kinds.DEPLOYMENTS, SCHEDULER.name, namespace=NAMESPACE)
+        degraded = await eventually(lambda: status(client, "Degraded", "True"))
+        assert degraded["message"] == "Deployment das-scheduler is missing"
+
+
+async def test_s10_the_shipped_manifests_need_no_rollout() -> None:
+    async with operating() as client:
+        await eventually(lambda: status(client, "Available", "False"))
+        generations = {plane.name: (await workload(client, plane))["metadata"]["generation"] for plane in PLANES}
+        assert generations == {plane.name: 1 for plane in PLANES}
+
+
+async def test_s10_switches_act_and_can_be_taken_back() -> None:
+    async with operating() as client:
+        await change(client, {"emulatedMode": "disabled", "logLevel": "Debug", "nodeSelector": {"pool": "gpu"}})
+        await eventually(lambda: told(client, AGENTS, "APPORTION_DRIVER", "nvml"))
+        await eventually(lambda: told(client, WEBHOOK, "APPORTION_RUNTIME_CLASS", "nvidia"))
+        await eventually(lambda: told(client, SCHEDULER, "APPORTION_LOG_LEVEL", "Debug"))
+        pod = await pod_of(client, AGENTS)
+        assert pod["nodeSelector"] == {"nvidia.com/mig.capable": "true", "pool": "gpu"}
+        assert any(entry["name"] == "NODE_NAME" for entry in pod["containers"][0]["env"])
+
+        await change(client, {"emulatedMode": "enabled", "logLevel": "Normal", "nodeSelector": {"pool": None}})
+        await eventually(lambda: told(client, AGENTS, "APPORTION_DRIVER", "emulated"))
+        await eventually(lambda: told(client, WEBHOOK, "APPORTION_RUNTIME_CLASS", None))
+        assert (await pod_of(client, AGENTS))["nodeSelector"] == {"nvidia.com/mig.capable": "true"}
+
+
+async def test_s10_unmanaged_means_hands_off_but_the_truth_is_still_told() -> None:
+    async with operating() as client:
+        await change(client, {"managementState": "Unmanaged", "emulatedMode": "disabled"})
+        await set_status(client, WEBHOOK, 2)
+        await set_status(client, SCHEDULER, 1)
+        await set_status(client, AGENTS, 2)
+        await eventually(lambda: status(client, "Available", "True"))
+        assert await told(client, AGENTS, "APPORTION_DRIVER", "emulated")
+
+
+async def test_s10_two_operators_do_not_fight() -> None:
+    async with operating() as client:
+        other = asyncio.create_task(Operator(account(client, "das-operator"), SETTINGS).run())
+        try:
+            await change(client, {"logLevel": "Debug"})
+            await eventually(lambda: told(client, SCHEDULER, "APPORTION_LOG_LEVEL", "Debug"))
+            await eventually(lambda: settled(client))
+            before = (await current(client) or {})["metadata"]["resourceVersion"]
+            await asyncio.sleep(0.5)  # nothing to wait for: nothing must happen
+            assert (await current(client) or {})["metadata"]["resourceVersion"] == before
+        finally:
+            other.cancel()
+            await asyncio.wait([other], timeout=10)
+
+
+@pytest.mark.parametrize("spelling", ["on", "true", ""])
+async def test_s10_a_misspelt_switch_is_refused_by_the_schema(spelling: str) -> None:
+    async with operating() as client:
+        with pytest.raises(errors.Invalid):
+            await change(client, {"emulatedMode": spelling})
+
+
+async def current(client: Client) -> dict[str, Any] | None:
+    try:
+        return await client.get(kinds.DAS_OPERATORS, "cluster", namespace=NAMESPACE)
+    except errors.NotFound:
+        return None
+
+
+async def spec(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = (await current(client) or {})["spec"]
+    return found
+
+
+async def status(client: Client, kind: str, wanted: str) -> dict[str, Any] | None:
+    entries = (await current(client) or {}).get("status", {}).get("conditions", [])
+    return next((entry for entry in entries if entry["type"] == kind and entry["status"] == wanted), None)
+
+
+async def settled(client: Client) -> bool:
+    body = await current(client) or {}
+    return bool(body.get("status", {}).get("observedGeneration") == body["metadata"]["generation"])
+
+
+async def change(client: Client, fields: dict[str, Any]) -> None:
+    await client.patch(kinds.DAS_OPERATORS, "cluster", {"spec": fields}, namespace=NAMESPACE)
+
+
+async def workload(client: Client, plane: Plane) -> dict[str, Any]:
+    return await client.get(plane.kind, plane.name, namespace=NAMESPACE)
+
+
+async def pod_of(client: Client, plane: Plane) -> dict[str, Any]:
+    found: dict[str, Any] = (await workload(client, plane))["spec"]["template"]["spec"]
+    return found
+
+
+async def told(client: Client, plane: Plane, name: str, value: str | None) -> bool:
+    env = (await pod_of(client, plane))["containers"][0]["env"]
+    return {entry["name"]: entry.get("value") for entry in env}.get(name) == value
+
+
+async def set_status(client: Client, plane: Plane, pods: int) -> None:
+    """As a controller reports that all pods are well."""
+    generation = (await workload(client, plane))["metadata"]["generation"]
+    fields: dict[Kind, list[str]] = {
+        kinds.DEPLOYMENTS: ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"],
+        kinds.DAEMON_SETS: [
+            "currentNumberScheduled",
+            "desiredNumberScheduled",
+            "updatedNumberScheduled",
+            "numberReady",
+            "numberAvailable",
+        ],
+    }
+    body = dict.fromkeys(fields[plane.kind], pods) | {"observedGeneration": generation}
+    if plane.kind is kinds.DAEMON_SETS:
+        body["numberMisscheduled"] = 0
+    await client.patch(plane.kind, plane.name, {"status": body}, namespace=NAMESPACE, subresource="status")

@@ -1,0 +1,93 @@
+"""Whatever happens to the test run, its cluster goes with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.grounds import binaries, cgroups
+from tests.grounds.fixtures import require
+from tests.grounds.waiting import until
+
+pytestmark = pytest.mark.real
+
+RUN = """
+import sys, time
+from pathlib import Path
+from tests.grounds.box import Box
+from tests.grounds import cgroups
+
+box = Box(Path(sys.argv[1]))
+sleeper = box.start("sleeper", ["sleep", "600"])
+cgroups.create(f"{box.cgroup}/n1")
+for hierarchy in ("pids", ""):
+    group = cgroups.MOUNT / hierarchy / box.cgroup / "n1" / "cgroup.procs"
+    if group.exists():
+        group.write_text(str(sleeper.pid))
+print(box.supervisor, sleeper.pid, box.cgroup, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> subprocess.Popen[str]:
+    require(binaries.CONTROL_PLANE)
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path / "ground")], cwd=binaries.ROOT, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_when_the_run_is_killed(
+    run: subprocess.Popen[str], tmp_path: Path, how: signal.Signals
+) -> None:
+    supervisor, sleeper, group = _facts(run)
+    run.send_signal(how)
+    run.wait(timeout=10)
+
+    until(lambda: _gone(supervisor) and _gone(sleeper), "the processes end", within=15)
+    assert not _groups(group)
+    assert not (tmp_path / "ground" / "data").exists()
+    assert (tmp_path / "ground" / "logs").exists()
+
+
+def test_processes_end_with_a_killed_supervisor_and_the_next_run_removes_its_cgroups(
+    run: subprocess.Popen[str],
+) -> None:
+    supervisor, sleeper, group = _facts(run)
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: _gone(sleeper), "the processes end", within=15)
+    run.kill()
+    run.wait()
+
+    cgroups.sweep()
+    assert not _groups(group)
+
+
+def test_a_sweep_spares_runs_that_still_go_on(run: subprocess.Popen[str]) -> None:
+    supervisor, sleeper, group = _facts(run)
+    cgroups.sweep()
+    assert _groups(group)
+    assert not _gone(sleeper)
+    run.kill()
+    run.wait()
+    until(lambda: _gone(supervisor), "the supervisor ends", within=15)
+
+
+def _facts(run: subprocess.Popen[str]) -> tuple[int, int, str]:
+    assert run.stdout is not None
+    supervisor, sleeper, group = run.stdout.readline().split()
+    return int(supervisor), int(sleeper), group
+
+
+def _gone(pid: int) -> bool:
+    return cgroups.started(pid) == 0
+
+
+def _groups(name: str) -> list[Path]:
+    return [folder for folder in (*cgroups.MOUNT.glob(f"*/{name}"), *cgroups.MOUNT.glob(name)) if folder.exists()]

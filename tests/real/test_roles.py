@@ -1,0 +1,42 @@
+"""R01 on a real API server: the shipped roles are enough, and each is needed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.grounds.installed import AGENT, NAMESPACE, SCHEDULER, WEBHOOK, Installed
+from tests.grounds.waiting import until
+from tests.real.sliced import Sliced
+
+pytestmark = pytest.mark.real
+
+ROLES = {WEBHOOK: "das-operator-webhook", SCHEDULER: "das-scheduler", AGENT: "das-daemonset"}
+
+
+def test_r01_no_request_of_any_plane_is_refused(real_planes: Installed, namespace: str) -> None:
+    pod = Sliced(real_planes, namespace, "p")
+    pod.await_running()
+    pod.delete()
+    pod.await_gone()
+    asking = {event["user"]["username"] for event in real_planes.cluster.requests_of_service_accounts()}
+    for role in ROLES.values():
+        assert f"system:serviceaccount:{NAMESPACE}:{role}" in asking
+    assert real_planes.cluster.forbidden() == []
+
+
+@pytest.mark.parametrize("app", [WEBHOOK, SCHEDULER, AGENT])
+def test_r01_a_role_that_is_taken_away_is_missed(real_planes: Installed, namespace: str, app: str) -> None:
+    cluster, path = real_planes.cluster, f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{ROLES[app]}"
+    binding = cluster.api.get(path)
+    with cluster.expecting_refusals():
+        cluster.api.delete(path)
+        try:
+            real_planes.kill(app)
+            until(lambda: ROLES[app] in "".join(cluster.forbidden()), f"{app} is refused something", within=60)
+        finally:
+            kept = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
+            cluster.kubectl("create", "-f", "-", input=json.dumps(binding | {"metadata": kept}))
+        real_planes.await_ready(app)
+    assert cluster.forbidden() == []

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from apportion.cluster import access
+from tests.grounds import binaries
+from tests.grounds.control_plane import ControlPlane
+from tests.grounds.fixtures import require
+from tests.scheduler import ground as grounds
+from tests.scheduler.ground import Ground
+
+
+@pytest.fixture(scope="session")
+def real_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A real API server alone: nodes and pods are whatever a test says they are."""
+    require(binaries.CONTROL_PLANE)
+    folder = tmp_path_factory.mktemp("scheduler")
+    plane = ControlPlane(folder, controllers=False, without_admission=("ServiceAccount", "TaintNodesByCondition"))
+    yield plane
+    plane.close()
+
+
+@pytest.fixture
+async def ground() -> AsyncIterator[Ground]:
+    async with grounds.embedded() as made:
+        yield made
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+async def any_ground(request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
+    if request.param == "embedded":
+        async with grounds.embedded() as made:
+            yield made
+        return
+    plane: ControlPlane = request.getfixturevalue("real_api")
+    async with grounds.prepared(lambda: access.from_kubeconfig(plane.kubeconfig)) as made:
+        yield made

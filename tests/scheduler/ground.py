@@ -1,0 +1,335 @@
+"""A cluster for scheduler tests: the embedded API on a loopback socket, nodes, and agents that only free.
+
+No kubelet runs here: a bound pod stays Pending, which is all that a scheduler can see of success anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from apportion.apis import crds, kinds, names
+from apportion.apis.accelerators import AcceleratorProfile
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.meta import Bare, to_wire
+from apportion.apis.pods import Pod
+from apportion.cluster import credentials, errors
+from apportion.cluster.client import Client, PatchType
+from apportion.cluster.transport import HttpTransport, Request, Response, Transport
+from apportion.core.catalog import Catalog
+from apportion.embedded.api import bootstrap
+from apportion.embedded.api.attributes import ADMIN
+from apportion.embedded.api.http import HttpShell
+from apportion.embedded.api.server import ApiServer
+from apportion.scheduler import main
+from apportion.scheduler.settings import Settings
+
+JSON = dict[str, Any]
+TOKEN = "admin"
+NAMESPACE = names.DAS_NAMESPACE
+A100 = "NVIDIA A100-PCIE-40GB"
+Fault = Callable[[Request, Callable[[], Awaitable[Response]]], Awaitable[Response]]
+
+
+class Wire:
+    """A connection on which a test can do harm: each request passes through `fault` if one is set."""
+
+    def __init__(self, transport: Transport, fault: Fault | None = None) -> None:
+        self._transport = transport
+        self.fault = fault
+
+    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+        async def onwards() -> Response:
+            return await self._transport.send(request, stream=stream, timeout=timeout)
+
+        if self.fault is None:
+            return await onwards()
+        return await self.fault(request, onwards)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+@dataclass
+class Ground:
+    """What a test talks to."""
+
+    connect: Callable[[], Transport]
+    client: Client
+    agents: set[str] = field(default_factory=set)  # nodes whose agent frees slices
+    gpus: dict[str, list[str]] = field(default_factory=dict)
+
+    async def node(
+        self, name: str, *, gpus: int = 2, product: str = A100, agent: bool = True, **allocatable: str
+    ) -> None:
+        """A node with GPUs in MIG mode, and its agent."""
+        model = Catalog.shipped().find(product)
+        assert model is not None
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **allocatable}
+        for profile in model.profiles:
+            wire = profile.name.replace("+", names.PLUS_ON_WIRE)
+            amounts[f"{names.SLICE_PREFIX}{wire}"] = str(profile.most * gpus)
+        labels = {names.HOSTNAME_LABEL: name, names.MIG_CAPABLE_LABEL: "true"}
+        await self.client.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
+        status = {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}],
+        }
+        await self.client.patch(kinds.NODES, name, {"status": status}, subresource="status")
+        pod = await self.agent_pod(name, ready=agent)
+        self.gpus[name] = [f"GPU-{uuid.uuid5(uuid.UUID(int=0), f'{name}-{index}')}" for index in range(gpus)]
+        profiles = [
+            to_wire(AcceleratorProfile(name=p.name, size=p.size, starts=list(p.starts), limit=p.limit))
+            for p in model.profiles
+        ]
+        await self.client.create(
+            kinds.NODE_ACCELERATORS, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {}}
+        )
+        report = {
+            "gpus": [
+                {"uuid": gpu, "model": product, "memoryMiB": model.memory_mib, "migEnabled": True, "profiles": profiles}
+                for gpu in self.gpus[name]
+            ],
+            "agent": {"namespace": NAMESPACE, "name": f"agent-{name}", "uid": pod["metadata"]["uid"]},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "GPUsAccessible"}],
+        }
+        await self.client.patch(
+            kinds.NODE_ACCELERATORS, name, {"status": report}, namespace=NAMESPACE, subresource="status"
+        )
+        if agent:
+            self.agents.add(name)
+
+    def wire(self, fault: Fault | None = None) -> Wire:
+        return Wire(self.connect(), fault)
+
+    async def agent_pod(self, node: str, *, ready: bool) -> JSON:
+        body = pod_body(f"agent-{node}", namespace=NAMESPACE, scheduler="default-scheduler", node=node)
+        body["metadata"]["labels"] = {names.APP_LABEL: names.AGENT_APP}
+        made = await self.client.create(kinds.PODS, body)
+        await self.agent_ready(node, ready=ready)
+        return made
+
+    async def agent_ready(self, node: str, *, ready: bool) -> None:
+        condition = {"type": "Ready", "status": "True" if ready else "False"}
+        patch = {"status": {"phase": "Running", "conditions": [condition]}}
+        await self.client.patch(
+            kinds.PODS, f"agent-{node}", patch, namespace=NAMESPACE, how=PatchType.strategic, subresource="status"
+        )
+
+    async def pod(self, name: str, **options: Any) -> str:
+        """Create a pod and give back its uid."""
+        priority = options.get("priority")
+        if priority is not None:
+            with suppress(errors.AlreadyExists):
+                await self.client.create(
+                    kinds.PRIORITY_CLASSES, {"metadata": {"name": f"p{priority}"}, "value": priority}
+                )
+        made = await self.client.create(kinds.PODS, pod_body(name, **options))
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    async def get(self, name: str, namespace: str = "default") -> Pod:
+        return await self.client.get(kinds.PODS, name, namespace=namespace, into=Pod)
+
+    async def delete(self, name: str) -> None:
+        await self.client.delete(kinds.PODS, name, namespace="default", grace=0)
+
+    async def set_phase(self, name: str, phase: str) -> None:
+        await self.client.patch(
+            kinds.PODS, name, {"status": {"phase": phase}}, namespace="default", subresource="status"
+        )
+
+    async def claims(self) -> list[AllocationClaim]:
+        listing = await self.client.list(kinds.ALLOCATION_CLAIMS, namespace=NAMESPACE, into=AllocationClaim)
+        return sorted(listing.items, key=lambda claim: claim.name)
+
+    async def bound(self, *pods: str, within: float = 10) -> dict[str, str]:
+        """Wait until these pods have nodes, and say which."""
+
+        async def nodes() -> dict[str, str] | None:
+            found = {name: (await self.get(name)).spec.node_name for name in pods}
+            return found if all(found.values()) else None
+
+        return await until(nodes, within=within)
+
+    async def waits(self, name: str, within: float = 10) -> str:
+        """Wait until the pod's condition says why it has no node, and give back the sentence."""
+
+        async def sentence() -> str | None:
+            pod = await self.get(name)
+            assert not pod.spec.node_name, f"{name} was placed"
+            said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.reason == "Unschedulable"]
+            return said[0].message if said else None
+
+        return await until(sentence, within=within)
+
+    async def no_overlap(self) -> None:
+        seen: dict[tuple[str, int], str] = {}
+        for claim in await self.claims():
+            place = claim.spec.mig_placement
+            for unit in range(place.start, place.start + place.size):
+                other = seen.setdefault((claim.spec.gpu_uuid, unit), claim.name)
+                assert other == claim.name, f"{other} and {claim.name} overlap"
+
+    async def knows_our_kinds(self) -> bool:
+        try:
+            await self.claims()
+            await self.client.list(kinds.NODE_ACCELERATORS, namespace=NAMESPACE)
+        except errors.NotFound:
+            return False
+        return True
+
+    async def clear(self) -> None:
+        for claim in await self.claims():
+            with suppress(errors.NotFound):
+                await self.client.patch(
+                    kinds.ALLOCATION_CLAIMS, claim.name, {"metadata": {"finalizers": None}}, namespace=NAMESPACE
+                )
+        for kind in (kinds.ALLOCATION_CLAIMS, kinds.NODE_ACCELERATORS, kinds.NODES, kinds.PODS, kinds.LEASES):
+            for item in (await self.client.list(kind, into=Bare)).items:
+                if item.metadata.namespace in {"", "default", NAMESPACE}:
+                    with suppress(errors.NotFound):
+                        await self.client.delete(
+                            kind, item.metadata.name, namespace=item.metadata.namespace or None, grace=0
+                        )
+
+    async def free_slices(self) -> None:
+        """What agents do, over and over: free what no live pod uses, then take the finalizer off."""
+        while True:
+            with suppress(errors.ClusterError):
+                claims = await self.claims()  # before the pods: a pod is older than its claims
+                pods = await self.client.list(kinds.PODS, into=Pod)
+                live = {pod.metadata.uid for pod in pods.items if not pod.terminal}
+                for claim in claims:
+                    if claim.spec.nodename in self.agents:
+                        await self._free(claim, live)
+            await asyncio.sleep(0.02)
+
+    async def _free(self, claim: AllocationClaim, live: set[str]) -> None:
+        uid = claim.spec.pod_ref.uid
+        if uid in live and not claim.metadata.deleting:
+            return
+        if not claim.metadata.deleting:
+            if claim.state in {"", "created"} and uid not in live and await self._never_bound(claim):
+                return  # the leader's business
+            await self.client.delete(kinds.ALLOCATION_CLAIMS, claim.name, namespace=NAMESPACE)
+        await self.client.patch(
+            kinds.ALLOCATION_CLAIMS, claim.name, {"metadata": {"finalizers": None}}, namespace=NAMESPACE
+        )
+
+    async def _never_bound(self, claim: AllocationClaim) -> bool:
+        return claim.spec.pod_ref.name.startswith("ghost")
+
+
+def pod_body(
+    name: str,
+    *,
+    slices: dict[str, int] | None = None,
+    limits: dict[str, str] | None = None,
+    namespace: str = "default",
+    scheduler: str = names.DAS_SCHEDULER,
+    node: str = "",
+    priority: int | None = None,
+    gates: list[str] | None = None,
+    selector: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> JSON:
+    asked = {f"{names.SLICE_PREFIX}{profile}": str(count) for profile, count in (slices or {}).items()}
+    asked |= limits or {}
+    spec: JSON = {
+        "schedulerName": scheduler,
+        "containers": [{"name": "main", "image": "busybox", "resources": {"limits": asked, "requests": asked}}],
+    }
+    if node:
+        spec["nodeName"] = node
+    if priority is not None:
+        spec["priorityClassName"] = f"p{priority}"
+    if gates:
+        spec["schedulingGates"] = [{"name": gate} for gate in gates]
+    if selector:
+        spec["nodeSelector"] = selector
+    return {"metadata": {"name": name, "namespace": namespace, "annotations": annotations or {}}, "spec": spec}
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[Ground]:
+    """On the embedded API, over a socket."""
+    async with served() as (made, _):
+        yield made
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[Ground, str]]:
+    """The same with its address, for processes of their own (token: `TOKEN`)."""
+    server = ApiServer()
+    server.tokens.add_fixed(TOKEN, ADMIN)
+    await bootstrap.prepare(server)
+    shell = HttpShell(server, None)
+    await shell.start()
+    url = f"http://127.0.0.1:{shell.port}"
+    try:
+        async with prepared(lambda: HttpTransport(url, credentials=credentials.fixed(f"Bearer {TOKEN}"))) as made:
+            yield made, url
+    finally:
+        await shell.stop()
+
+
+@asynccontextmanager
+async def prepared(connect: Callable[[], Transport]) -> AsyncIterator[Ground]:
+    """Our kinds, our namespace, and agents on whatever nodes a test makes; all gone again afterwards."""
+    async with Client(connect()) as client:
+        await client.apply(kinds.NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager="test")
+        for namespace in ("default", NAMESPACE):
+            with suppress(errors.AlreadyExists):
+                await client.create(kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": namespace}})
+        for crd in crds.crds():
+            await client.apply(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="test")
+        made = Ground(connect, client)
+        await until(made.knows_our_kinds)
+        try:
+            async with background(made.free_slices()):
+                yield made
+        finally:
+            await made.clear()
+
+
+@asynccontextmanager
+async def scheduling(ground: Ground, wire: Wire | None = None, **settings: Any) -> AsyncIterator[asyncio.Task[None]]:
+    """A scheduler process in miniature; leaving the block is its SIGTERM, cancelling the task too."""
+    options = {"lease_duration": 3.0, "lease_renew_deadline": 2.0, "lease_retry": 0.1, **settings}
+    client = Client(wire or ground.wire(), timeout=5)
+    async with background(main.run(Settings(probes="127.0.0.1:0", **options), client)) as task:
+        yield task
+
+
+@asynccontextmanager
+async def background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(work)
+    try:
+        yield task
+        if task.done() and not task.cancelled():
+            task.result()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+T = TypeVar("T")
+
+
+async def until(probe: Callable[[], Awaitable[T | None]], *, within: float = 10) -> T:
+    try:
+        async with asyncio.timeout(within):
+            while True:
+                found = await probe()
+                if found:
+                    return found
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not so within {within} s") from None

@@ -1,0 +1,303 @@
+"""What the scheduler does when things go wrong: crashes, lost answers, stale claims, two that lead."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from apportion.apis import kinds, names
+from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.cluster import errors
+from apportion.cluster.client import Client
+from apportion.cluster.transport import Request, Response
+from apportion.scheduler import commits
+from tests.scheduler.ground import NAMESPACE, Ground, scheduling, until
+
+Onwards = Callable[[], Awaitable[Response]]
+
+
+async def claim_for(ground: Ground, pod: str, uid: str, node: str, *, start: int = 0, gpu: int = 0) -> AllocationClaim:
+    """What a leader left that died between claim and binding (and before it wrote the state)."""
+    body = new_claim(
+        name=claim_name(uid, "main", 0),
+        profile="1g.5gb",
+        gpu_uuid=ground.gpus[node][gpu],
+        start=start,
+        size=1,
+        nodename=node,
+        pod=PodReference(namespace="default", name=pod, uid=uid),
+        containers=["main"],
+    )
+    return await ground.client.create(kinds.ALLOCATION_CLAIMS, body, namespace=NAMESPACE, into=AllocationClaim)
+
+
+async def no_claims(ground: Ground, within: float = 5) -> None:
+    async def none() -> bool:
+        return not await ground.claims()
+
+    await until(none, within=within)
+
+
+async def test_s06_claims_of_a_leader_that_died_are_adopted(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    await ground.node("n2")
+    uid = await ground.pod("a", slices={"1g.5gb": 1})
+    left = await claim_for(ground, "a", uid, "n2", start=3, gpu=1)
+    async with scheduling(ground):
+        assert await ground.bound("a") == {"a": "n2"}
+    (claim,) = await ground.claims()
+    assert claim.metadata.uid == left.metadata.uid
+    assert claim.state == "created"
+
+
+async def test_s06_half_of_the_claims_is_completed(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    await ground.node("n2")
+    uid = await ground.pod("a", slices={"1g.5gb": 2})
+    left = await claim_for(ground, "a", uid, "n2", start=3, gpu=1)
+    async with scheduling(ground):
+        assert await ground.bound("a") == {"a": "n2"}
+    first, second = await ground.claims()
+    assert first.metadata.uid == left.metadata.uid
+    assert second.spec.nodename == "n2"
+    await ground.no_overlap()
+
+
+async def test_s06_claims_that_cannot_be_used_are_given_up_first(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    await ground.node("n2")
+    uid = await ground.pod("a", slices={"1g.5gb": 1})
+    left = await claim_for(ground, "a", uid, "n2")
+    await ground.client.patch(kinds.NODES, "n2", {"spec": {"unschedulable": True}})
+    async with scheduling(ground):
+        assert await ground.bound("a") == {"a": "n1"}
+    (claim,) = await ground.claims()
+    assert claim.metadata.uid != left.metadata.uid
+
+
+async def test_s06_a_claim_on_a_place_that_another_one_holds_is_not_used(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    first = await ground.pod("a", slices={"1g.5gb": 1})
+    async with scheduling(ground):
+        await ground.bound("a")
+    (held,) = await ground.claims()
+    gpu = ground.gpus["n1"].index(held.spec.gpu_uuid)
+    uid = await ground.pod("b", slices={"1g.5gb": 1})
+    await claim_for(ground, "b", uid, "n1", start=held.spec.mig_placement.start, gpu=gpu)
+    async with scheduling(ground):
+        await ground.bound("b")
+    await ground.no_overlap()
+    assert {claim.spec.pod_ref.uid for claim in await ground.claims()} == {first, uid}
+
+
+async def test_s06_claims_of_pods_that_vanished_before_binding_are_removed(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    await ground.pod("ghost")
+    await claim_for(ground, "ghost", "00000000-0000-0000-0000-000000000001", "n1")
+    async with scheduling(ground):
+        await no_claims(ground)
+
+
+async def test_s06_without_an_agent_a_claim_stays_and_its_place_is_not_given_away(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1", gpus=1)
+    async with scheduling(ground):
+        await ground.pod("a", slices={"7g.40gb": 1})
+        await ground.bound("a")
+        ground.agents.clear()
+        await ground.delete("a")
+        await ground.pod("b", slices={"1g.5gb": 1})
+        await ground.waits("b")
+        (claim,) = await ground.claims()
+        assert names.SLICE_FINALIZER in claim.metadata.finalizers
+
+
+async def test_s06_when_its_node_is_gone_the_leader_takes_the_finalizer_off(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    async with scheduling(ground):
+        await ground.pod("a", slices={"1g.5gb": 1})
+        await ground.bound("a")
+        ground.agents.clear()
+        await ground.delete("a")
+        await ground.client.delete(kinds.NODES, "n1")
+        await no_claims(ground)
+
+
+async def test_a_node_that_is_out_of_service_gives_its_slices_back_with_its_pods(ground: Ground) -> None:
+    await ground.node("n1")
+    ground.agents.clear()
+    async with scheduling(ground):
+        await ground.pod("a", slices={"1g.5gb": 1})
+        await ground.bound("a")
+        taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}
+        await ground.client.patch(kinds.NODES, "n1", {"spec": {"taints": [taint]}})
+        await asyncio.sleep(0.2)
+        assert len(await ground.claims()) == 1, "its pod is still there"
+        await ground.delete("a")
+        await no_claims(ground)
+
+
+async def test_a_binding_that_fails_is_undone_and_tried_again(ground: Ground) -> None:
+    await ground.node("n1", gpus=1)
+    failures = 2
+
+    async def refuse(request: Request, onwards: Onwards) -> Response:
+        nonlocal failures
+        if request.path.endswith("/binding") and failures:
+            failures -= 1
+            return Response(500, {}, b"")
+        return await onwards()
+
+    wire = ground.wire(refuse)
+    await ground.pod("a", slices={"7g.40gb": 1})
+    async with scheduling(ground, wire):
+        await ground.bound("a")
+    assert failures == 0
+    (claim,) = await ground.claims()
+    assert claim.spec.profile == "7g.40gb"
+
+
+async def test_a_binding_that_fails_for_good_gives_its_place_to_others(ground: Ground) -> None:
+    await ground.node("n1", gpus=1)
+
+    async def refuse(request: Request, onwards: Onwards) -> Response:
+        if request.path.endswith("/a/binding"):
+            return Response(403, {}, b"")
+        return await onwards()
+
+    wire = ground.wire(refuse)
+    await ground.pod("a", slices={"7g.40gb": 1}, priority=1000)
+    async with scheduling(ground, wire):
+        await ground.waits("a")
+        await ground.pod("b", slices={"7g.40gb": 1}, priority=2000)
+        await ground.bound("b", within=15)
+
+
+async def test_an_answer_that_is_lost_is_looked_up(ground: Ground) -> None:
+    await ground.node("n1")
+    lost: list[str] = []
+
+    async def lose(request: Request, onwards: Onwards) -> Response:
+        response = await onwards()
+        if request.method == "POST" and request.path not in lost and "leases" not in request.path:
+            lost.append(request.path)
+            raise errors.Unreachable("the answer is lost")
+        return response
+
+    wire = ground.wire(lose)
+    async with scheduling(ground, wire):
+        for name in "abc":
+            await ground.pod(name, slices={"1g.5gb": 1})
+        await ground.bound("a", "b", "c")
+    assert len(lost) >= 4
+    assert len(await ground.claims()) == 3
+    await ground.no_overlap()
+
+
+async def test_a_pod_that_vanishes_between_claim_and_binding_leaves_nothing(ground: Ground) -> None:
+    await ground.node("n1")
+
+    async def vanish(request: Request, onwards: Onwards) -> Response:
+        if request.path.endswith("/binding"):
+            await ground.delete("ghost")
+        return await onwards()
+
+    wire = ground.wire(vanish)
+    async with scheduling(ground, wire):
+        await ground.pod("ghost", slices={"1g.5gb": 1})
+
+        async def gone() -> bool:
+            try:
+                await ground.get("ghost")
+            except errors.NotFound:
+                return True
+            return False
+
+        await until(gone)
+        await no_claims(ground)
+        wire.fault = None
+        await ground.pod("big", slices={"7g.40gb": 2})
+        await ground.bound("big")
+
+
+async def test_a_leader_whose_lease_ran_out_writes_nothing_more(ground: Ground) -> None:
+    await ground.node("n1")
+
+    async def never(request: Request, onwards: Onwards) -> Response:
+        raise AssertionError(f"{request.method} {request.path} was sent without a lease")
+
+    wire = ground.wire(never)
+    committer = commits.Committer(Client(wire), namespace=NAMESPACE, holds=lambda: False)
+    uid = await ground.pod("a", slices={"1g.5gb": 1})
+    claim = await claim_for(ground, "a", uid, "n1")
+    with pytest.raises(commits.LeaseLost):
+        await committer.let_go([claim])
+
+
+async def test_of_two_schedulers_one_works_and_the_other_takes_over(ground: Ground) -> None:
+    await ground.node("n1")
+    wire = ground.wire()
+    async with scheduling(ground, wire, identity="first"):
+        await ground.pod("a", slices={"1g.5gb": 1})
+        await ground.bound("a")
+        async with scheduling(ground, identity="second"):
+            await ground.pod("b", slices={"1g.5gb": 1})
+            await ground.bound("b")
+
+            async def cut_off(request: Request, onwards: Onwards) -> Response:
+                raise errors.Unreachable("the network is gone")
+
+            wire.fault = cut_off
+            await ground.pod("c", slices={"1g.5gb": 1})
+            await ground.bound("c", within=15)
+    await ground.no_overlap()
+    lease = await ground.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
+    assert lease["spec"]["leaseTransitions"] >= 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_killed_at_random_moments_it_finishes_its_work(ground: Ground, seed: int) -> None:
+    draw = random.Random(seed)
+    await ground.node("n1")
+    await ground.node("n2")
+    pods = [f"p{number:02}" for number in range(14)]
+    for name in pods:
+        await ground.pod(name, slices={draw.choice(["1g.5gb", "2g.10gb"]): 1})
+    for _ in range(10):
+        wire = ground.wire(_dying_after(draw.randrange(60)))
+        async with scheduling(ground, wire, lease_duration=0.6, lease_renew_deadline=0.4, lease_retry=0.05):
+            await asyncio.sleep(draw.uniform(0.05, 0.5))
+    async with scheduling(ground):
+        await ground.bound(*pods, within=20)
+
+        async def settled() -> bool:
+            return len(await ground.claims()) == len(pods)
+
+        await until(settled)
+    await ground.no_overlap()
+    for claim in await ground.claims():
+        pod = await ground.get(claim.spec.pod_ref.name)
+        assert (pod.metadata.uid, pod.spec.node_name) == (claim.spec.pod_ref.uid, claim.spec.nodename)
+
+
+def _dying_after(requests: int) -> Callable[[Request, Onwards], Awaitable[Response]]:
+    """A process that is killed: after so many requests nothing leaves it any more, in mid-flight or not."""
+    left = requests
+
+    async def die(request: Request, onwards: Onwards) -> Response:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            await asyncio.Event().wait()
+        return await onwards()
+
+    return die

@@ -1,0 +1,110 @@
+"""Writes `embedded/api/fields.json`: facts about fields that only Kubernetes' Go types know.
+
+For every type of the kinds that the embedded server serves: each field's JSON name, its protobuf number
+and flags: `*` pointer, `o` left out when empty, `z` left out when zero, `l` 64-bit integer, `i` inline
+(the name is then the type whose fields stand here); then the values of an enumeration, if it is one.
+Read from the Go modules k8s.io/api, apimachinery and apiextensions-apiserver, version 0.34.4, in the
+module cache (`make real` fills it):
+
+    python tools/generate/fields.py [--check] [--modules ~/go/pkg/mod]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+from apportion.embedded.api.registry import Registry
+
+TARGET = Path(__file__).resolve().parents[2] / "src/apportion/embedded/api/fields.json"
+VERSION = "v0.34.4"
+EXTRA_PACKAGES = ("autoscaling_v1",)
+
+Fields = list[list[Any]]
+
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^\t(?:(\w+) +)?([\w.*\[\]]+) +`([^`]*)`", re.MULTILINE)
+_ENUM = re.compile(r"^// \+enum\n(?://[^\n]*\n)*type (\w+) string", re.MULTILINE)
+_VALUE = re.compile(r'^\t\w+\s+(\w+)\s*=\s*"([^"]*)"', re.MULTILINE)
+_TAG = re.compile(r'(\w+):"([^"]*)"')
+_NUMBER = re.compile(r"\w+,(\d+),")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
+    parser.add_argument("--modules", type=Path, default=Path.home() / "go/pkg/mod")
+    arguments = parser.parse_args()
+    modules = {str(each.model).partition(".")[0] for each in Registry.builtin()} | set(EXTRA_PACKAGES)
+    root = arguments.modules / "k8s.io"
+    folders = {module: _folder(root, module) for module in sorted(modules | {"meta_v1"})}
+    enums = {module: read_enums(_source(folder)) for module, folder in folders.items()}
+    types: dict[str, Fields] = {}
+    for module, folder in folders.items():
+        types |= read_package(module, _source(folder), enums)
+    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in sorted(types.items())]
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    same = TARGET.exists() and TARGET.read_text() == text
+    if not same and not arguments.check:
+        TARGET.write_text(text)
+    if not same:
+        print(f"{'differs' if arguments.check else 'wrote'}: {TARGET.name}, {len(types)} types")
+    return 1 if arguments.check and not same else 0
+
+
+def read_package(module: str, source: str, enums: dict[str, dict[str, list[str]]]) -> dict[str, Fields]:
+    known = {**{f"v1.{name}": values for name, values in enums["core_v1"].items()}, **enums[module]}
+    return {f"{module}.{name}": read_struct(body, known) for name, body in _STRUCT.findall(source)}
+
+
+def read_enums(source: str) -> dict[str, list[str]]:
+    names = set(_ENUM.findall(source))
+    found: dict[str, set[str]] = {}
+    for kind, value in _VALUE.findall(source):
+        if kind in names:
+            found.setdefault(kind, set()).add(value)
+    return {kind: sorted(values) for kind, values in found.items()}
+
+
+def read_struct(body: str, enums: dict[str, list[str]]) -> Fields:
+    found: Fields = []
+    for name, go_type, tags in _FIELD.findall(body):
+        tag = dict(_TAG.findall(tags))
+        json_name, *options = tag.get("json", "").split(",")
+        number = _NUMBER.match(tag.get("protobuf", ""))
+        if "inline" in options or (not json_name and not name):
+            if not go_type.endswith("TypeMeta"):
+                found.append([go_type.lstrip("*"), int(number[1]) if number else 0, "i"])
+            continue
+        if json_name in ("", "-"):
+            continue
+        flags = "*" if go_type.startswith("*") else ""
+        flags += "o" if "omitempty" in options else ""
+        flags += "z" if "omitzero" in options else ""
+        flags += "l" if go_type.endswith("int64") else ""
+        values = enums.get(go_type.lstrip("*[]"))
+        found.append([json_name, int(number[1]) if number else 0, flags, *([values] if values else [])])
+    return found
+
+
+def _source(folder: Path) -> str:
+    return "\n".join(path.read_text() for path in sorted(folder.glob("types*.go")) if "swagger" not in path.name)
+
+
+def _folder(root: Path, module: str) -> Path:
+    group, version = module.rsplit("_", 1)
+    if group == "meta":
+        return root / f"apimachinery@{VERSION}/pkg/apis/meta" / version
+    if group == "apiextensions":
+        return root / f"apiextensions-apiserver@{VERSION}/pkg/apis/apiextensions" / version
+    return root / f"api@{VERSION}" / group / version
+
+
+if __name__ == "__main__":
+    sys.exit(main())

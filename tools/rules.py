@@ -1,0 +1,58 @@
+"""Print the table of contract rules: pass, fail, skipped or no test, on the embedded and on the real cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parent.parent
+BEHAVIOUR = ROOT / "docs" / "behaviour.md"
+REPORT = ROOT / ".cache" / "rules.json"
+RULE_LINE = re.compile(r"^-\s+\*\*([DSMGQFXR]\d\d)\*\*\s*(.*)$", re.MULTILINE)
+WIDEST_TEXT = 60
+COLOURS = {"pass": "green", "fail": "bold red", "skipped": "yellow", "no test": "dim", "planned": "dim"}
+
+
+def main() -> int:
+    if not REPORT.exists():
+        print("no test results yet; run: make test", file=sys.stderr)
+        return 2
+    seen: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for entry in json.loads(REPORT.read_text()).values():
+        for rule in entry["rules"]:
+            seen[rule, entry["ground"]].append(entry["outcome"])
+    table = Table("rule", "what it says", "embedded", "real", "tests", title="contract rules")
+    failed = 0
+    for rule, text in RULE_LINE.findall(BEHAVIOUR.read_text()):
+        cells = {ground: verdict(seen[rule, ground], planned="planned" in text) for ground in ("embedded", "real")}
+        failed += "fail" in cells.values()
+        tests = len(seen[rule, "embedded"]) + len(seen[rule, "real"])
+        painted = [f"[{COLOURS[cell]}]{cell}[/]" for cell in cells.values()]
+        table.add_row(rule, shortened(text), *painted, str(tests))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    return 1 if failed else 0
+
+
+def verdict(outcomes: list[str], *, planned: bool) -> str:
+    if "failed" in outcomes:
+        return "fail"
+    if "passed" in outcomes:
+        return "pass"
+    if outcomes:
+        return "skipped"
+    return "planned" if planned else "no test"
+
+
+def shortened(text: str) -> str:
+    plain = re.sub(r"[*`]", "", text)
+    return plain if len(plain) <= WIDEST_TEXT else plain[: WIDEST_TEXT - 3] + "..."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
