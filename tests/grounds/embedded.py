@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,9 +26,10 @@ class Embedded(Cluster):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=os.environ | {"XDG_STATE_HOME": str(folder / "state")},
             )
         try:
-            until(lambda: self._has_written(kubeconfig), "the kubeconfig of the embedded cluster")
+            until(lambda: self._has_written(kubeconfig), "the kubeconfig of the embedded cluster", within=60)
             super().__init__(kubeconfig)
             until(lambda: self.api.exists("/api/v1/namespaces/default"), "the embedded API answers")
         except BaseException:

@@ -13,7 +13,7 @@ from apportion.core.refusals import NodeGroup, Refusal
 from apportion.scheduler import backlog as backlogs
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage
-from apportion.scheduler.changes import Change, Happened, can_help
+from apportion.scheduler.changes import Change, Changes, Happened
 from tests.scheduler.ground import Ground, scheduling, until
 
 
@@ -51,7 +51,7 @@ FULL = refusal("a", (Code.NO_PLACE, ("n1", "n2")), (Code.TAINT, ("n3",)))
     ],
 )
 def test_only_changes_that_can_help_wake_a_pod(change: Change, helps: bool) -> None:  # noqa: FBT001
-    assert can_help(FULL, [change]) is helps
+    assert Changes([change]).can_help(FULL) is helps
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_only_changes_that_can_help_wake_a_pod(change: Change, helps: bool) -> N
     ],
 )
 def test_each_reason_is_helped_by_its_own_changes(code: Code, kind: Happened, node: str, helps: bool) -> None:  # noqa: FBT001
-    assert can_help(refusal("a", (code, ("n1",))), [Change(kind, node)]) is helps
+    assert Changes([Change(kind, node)]).can_help(refusal("a", (code, ("n1",)))) is helps
 
 
 def test_the_order_is_priority_then_age_then_name() -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from apportion.apis.request import Request
 from apportion.core.refusals import Refusal
-from apportion.scheduler.changes import Change, can_help
+from apportion.scheduler.changes import Change, Changes
 
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 30.0
@@ -114,10 +114,10 @@ class Backlog:
     def take(self, changes: Iterable[Change]) -> list[Waiting]:
         """The pods to decide about now, in order: new ones, those whose time has come, those woken."""
         self._pass_time()
-        changes = tuple(changes)
-        if changes:
+        happened = Changes(changes)
+        if happened:
             for entry in self._entries.values():
-                if entry.stage is Stage.PARKED and entry.refusal is not None and can_help(entry.refusal, changes):
+                if entry.stage is Stage.PARKED and entry.refusal is not None and happened.can_help(entry.refusal):
                     self._make_ready(entry)
         now = self._now()
         taken = [self._entries[uid] for uid in self._ready if self._entries[uid].not_before <= now]

@@ -6,12 +6,12 @@ elsewhere, a heartbeat or a claim that moves on to its next state wakes nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
 from apportion.core.reasons import Code
-from apportion.core.refusals import Refusal
+from apportion.core.refusals import NodeGroup, Refusal
 
 
 class Happened(Enum):
@@ -56,16 +56,33 @@ _HELPED = {
 }
 
 
-def can_help(refusal: Refusal, changes: Iterable[Change]) -> bool:
-    return any(_helps(refusal, change) for change in changes)
+class Changes:
+    """What happened since the last round, asked for one waiting pod after the other."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._changes = frozenset(changes)
+        self._pods = {change.pod for change in self._changes if change.pod}
+        self._known: dict[int, bool] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._changes)
+
+    def can_help(self, refusal: Refusal) -> bool:
+        """Pods that were refused together share their groups, so thousands of them cost one look."""
+        if refusal.uid in self._pods:
+            return True
+        key = id(refusal.groups)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = any(_helps(refusal.groups, change) for change in self._changes)
+        return known
 
 
-def _helps(refusal: Refusal, change: Change) -> bool:
-    if change.pod and change.pod == refusal.uid:
-        return True
-    if change.kind is Happened.NODE_CHANGED and not any(change.node in group.nodes for group in refusal.groups):
+def _helps(groups: Sequence[NodeGroup], change: Change) -> bool:
+    there = [group for group in groups if change.node in group.nodes]
+    if change.kind is Happened.NODE_CHANGED and not there:
         return True  # a node that was not there when the pod was refused
     helped = _HELPED[change.kind]
-    return any(
-        group.code in helped and (group.code in _ACROSS_NODES or change.node in group.nodes) for group in refusal.groups
+    return any(group.code in helped for group in there) or any(
+        group.code in helped and group.code in _ACROSS_NODES for group in groups
     )

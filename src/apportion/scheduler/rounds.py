@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.request import Request
@@ -34,6 +34,13 @@ BATCH_SECONDS = 0.01
 BREATH_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
 LET_GO_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
+
+
+class Verdict(NamedTuple):
+    """A refusal and its sentence, which all pods that ask for the same share."""
+
+    refusal: Refusal
+    sentence: str
 
 
 class Rounds:
@@ -92,7 +99,7 @@ class Rounds:
             metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
-        refused: dict[bytes, Refusal] = {}
+        refused: dict[bytes, Verdict] = {}
         breath = time.monotonic() + BREATH_SECONDS
         for entry in taken:
             if self._backlog.get(entry.uid) is entry:  # else it was withdrawn while we took breath
@@ -101,7 +108,7 @@ class Rounds:
                 await asyncio.sleep(0)
                 breath = time.monotonic() + BREATH_SECONDS
 
-    def _decide(self, entry: Waiting, refused: dict[bytes, Refusal]) -> None:
+    def _decide(self, entry: Waiting, refused: dict[bytes, Verdict]) -> None:
         claims = self._mirror.claims_of(entry.uid)
         if self._mirror.fleet.slices_of(entry.uid):
             outcome = self._with_claims(entry, claims)
@@ -114,26 +121,27 @@ class Rounds:
             self._spawn(self._carry_out(entry, outcome, claims))
         else:
             metrics.DECISIONS.labels("refused").inc()
-            self._backlog.park(entry, outcome)
-            self._reporter.waits(entry.request, sentences.of(outcome))
+            self._backlog.park(entry, outcome.refusal)
+            self._reporter.waits(entry.request, outcome.sentence)
 
-    def _without_claims(self, entry: Waiting, refused: dict[bytes, Refusal]) -> Plan | Refusal:
+    def _without_claims(self, entry: Waiting, refused: dict[bytes, Verdict]) -> Plan | Verdict:
         request = entry.request
         if request.share is not None:
-            return _refusal(request, "NoSharing", "GPU sharing is not switched on in this cluster")
+            return _refused(request, "NoSharing", "GPU sharing is not switched on in this cluster")
         known = refused.get(entry.wish)
         if known is not None:
-            return dataclasses.replace(known, uid=request.uid, pod=request.key)
+            return Verdict(dataclasses.replace(known.refusal, uid=request.uid, pod=request.key), known.sentence)
         outcome = cycle.decide(self._mirror.fleet, [request], self._policy)
-        if isinstance(outcome, Refusal):
-            refused[entry.wish] = outcome
-        return outcome
+        if isinstance(outcome, Plan):
+            return outcome
+        refused[entry.wish] = verdict = Verdict(outcome, sentences.of(outcome))
+        return verdict
 
-    def _with_claims(self, entry: Waiting, claims: list[AllocationClaim]) -> Plan | Refusal:
+    def _with_claims(self, entry: Waiting, claims: list[AllocationClaim]) -> Plan | Verdict:
         """The pod has claims from an earlier attempt, of ours or of a leader before us."""
         request, fleet = entry.request, self._mirror.fleet
         if adoption.on_their_way_out(claims):
-            return _refusal(request, "ClaimsLeaving", "its former slices are still being freed")
+            return _refused(request, "ClaimsLeaving", "its former slices are still being freed")
         problem = adoption.obstacle(fleet, request, claims)
         if problem is None and entry.attempts < LET_GO_AFTER:
             outcome = cycle.decide(fleet, [request], self._policy)
@@ -142,7 +150,7 @@ class Rounds:
             problem = "they do not suffice"
         log.info("pod %s gives up its claims: %s", request.key, problem or "binding failed again and again")
         self._spawn(self._committer.let_go(claims))
-        return _refusal(request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}")
+        return _refused(request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}")
 
     async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
         volumes = [step for bind in plan.binds for step in self._storage.steps(entry.request, bind.node)]
@@ -176,5 +184,7 @@ class Rounds:
             self._changed.set()
 
 
-def _refusal(request: Request, code: str, detail: str) -> Refusal:
-    return Refusal(request.uid, request.key, wants_of(request), Layer.PLACEMENT, code, 0, detail=detail)
+def _refused(request: Request, code: str, detail: str) -> Verdict:
+    """A refusal that no node has a part in."""
+    refusal = Refusal(request.uid, request.key, wants_of(request), Layer.PLACEMENT, code, 0, detail=detail)
+    return Verdict(refusal, f"Cannot be placed now: {detail}.")

@@ -10,13 +10,14 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.embedded.content import accepted, refused
+from tests.embedded.content import accepted, refused, shown
 
 Obj = dict[str, Any]
-Send = Callable[[str, str, Obj | None], Awaitable[tuple[int, Obj]]]
-"""Method, path and body; a PATCH is a strategic merge patch."""
+Send = Callable[..., Awaitable[tuple[int, Obj]]]
+"""Method, path, body and perhaps headers; a PATCH is a strategic merge patch."""
 
 NAMESPACE = "refused"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 CLUSTER_SCOPED = {
     *("namespaces", "nodes", "persistentvolumes", "priorityclasses", "storageclasses", "runtimeclasses"),
     *(
@@ -76,6 +77,43 @@ async def completed(send: Send, name: str) -> Obj:
         del answer["metadata"]["annotations"]
     masked: Obj = json.loads(_masked(json.dumps(_without_nulls(answer))))
     return masked
+
+
+async def printed(send: Send) -> Obj:
+    """Columns and cells of every object of `accepted.py` and `shown.py`, with the object that they show."""
+    found: Obj = {}
+    for name, (version, plural, obj) in (accepted.CASES | shown.EVENTS).items():
+        found[name] = await _table(send, "POST", f"{collection(version, plural)}?dryRun=All", named(obj))
+    for name, (version, plural, obj, status) in shown.CASES.items():
+        home = collection(version, plural)
+        place = f"{home}/shown-{re.sub(r'[^a-z0-9]+', '-', name)}"
+        metadata = {**obj.get("metadata", {}), "name": place.rpartition("/")[2]}
+        code, answer = await send("POST", home, {**obj, "metadata": metadata})
+        assert code in (201, 409), answer
+        found[name] = await _table(send, "PATCH", f"{place}/status?dryRun=All", {"status": status})
+        await send("DELETE", f"{place}?gracePeriodSeconds=0&propagationPolicy=Background", None)
+    return found
+
+
+async def _table(send: Send, method: str, path: str, body: Obj) -> Obj:
+    code, table = await send(method, f"{path}&includeObject=Object", body, headers={"accept": TABLE})
+    assert code in (200, 201), table
+    row = table["rows"][0]
+    columns = [{key: column[key] for key in ("name", "type", "priority")} for column in table["columnDefinitions"]]
+    row["object"]["metadata"].pop("managedFields", None)
+    return {
+        "columns": columns,
+        "cells": masked_cells(columns, row["cells"]),
+        "conditions": [each["reason"] for each in row.get("conditions") or ()],
+        "object": row["object"],
+    }
+
+
+def masked_cells(columns: list[Obj], cells: list[Any]) -> list[Any]:
+    """Without ages, which differ at every look."""
+    ages = {"Age", "Last Seen", "First Seen", "Duration", "Last Schedule", "Created At"}
+    masked = ["<age>" if column["name"] in ages and cell else cell for column, cell in zip(columns, cells, strict=True)]
+    return [re.sub(r"\(.* ago\)", "(<age> ago)", cell) if isinstance(cell, str) else cell for cell in masked]
 
 
 def collection(version: str, plural: str) -> str:

@@ -23,10 +23,14 @@ async def record(server: str, token: str) -> None:
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
 
-        async def send(method: str, path: str, body: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
+        async def send(
+            method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str] | None = None
+        ) -> tuple[int, dict[str, Any]]:
             media = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
             data = None if body is None else json.dumps(body)
-            async with session.request(method, server + path, data=data, headers={"content-type": media}) as response:
+            async with session.request(
+                method, server + path, data=data, headers={"content-type": media, **(headers or {})}
+            ) as response:
                 return response.status, await response.json()
 
         for name, found in (await collect(send)).items():
@@ -41,6 +45,7 @@ async def collect(send: exchange.Send) -> dict[str, Any]:
             "created": {name: await exchange.creation(send, name) for name in refused.created()},
             "updated": {name: await exchange.update(send, name) for name in refused.UPDATES},
         },
+        "tables": await exchange.printed(send),
         "completed": {name: await exchange.completed(send, name) for name in accepted.CASES},
     }
 

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ from apportion.cli.demo.world import World
 if TYPE_CHECKING:
     from apportion.embedded.cluster import EmbeddedCluster
 
-PLAIN_WIDTH = 110
+PLAIN_WIDTH = 120
 GIVE_UP = 150.0
 
 
@@ -138,7 +139,8 @@ class Screen:
             return
         paper = Console(record=True, width=PLAIN_WIDTH, file=io.StringIO(), force_terminal=True)
         paper.print(self._painter.screen(self._steps, world.gpus(), world.waiting()))
-        paper.save_svg(str(self._picture), title="apportion demo")
+        drawn = paper.export_svg(title="apportion demo")
+        self._picture.write_text(re.sub(r"@font-face {.*?}\s*", "", drawn, flags=re.DOTALL))  # no fonts from elsewhere
 
     def _close(self, *, kept: bool) -> None:
         if self._console.is_terminal:

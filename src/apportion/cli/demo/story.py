@@ -19,7 +19,8 @@ from apportion.cluster.client import PatchType
 if TYPE_CHECKING:
     from apportion.cli.demo.world import World
 
-PLACES = 14
+TEAMS = {"train": 8, "serve": 6}
+PLACES = sum(TEAMS.values())
 PATIENCE = 40.0
 PROMPT = 2.0
 
@@ -75,17 +76,15 @@ class Story:
         return True
 
     async def fill(self) -> str:
-        await self._deploy("team-a", replicas=PLACES, slices={"1g.5gb": 1})
+        for team, replicas in TEAMS.items():
+            await self._deploy(team, replicas=replicas, slices={"1g.5gb": 1})
         await self._expect(
-            lambda: len(self._world.running("team-a")) == PLACES,
-            f"only {{}} of {PLACES} pods run",
-            lambda: len(self._world.running("team-a")),
+            lambda: len(self._teams()) == PLACES, f"only {{}} of {PLACES} pods run", lambda: len(self._teams())
         )
-        claims = self._world.claims_of(self._world.running("team-a"))
-        uuids = {mig_uuid(claim) for claim in claims}
+        uuids = {mig_uuid(claim) for claim in self._world.claims_of(self._teams())}
         if len(uuids) != PLACES or "" in uuids:
             raise BrokenPromiseError(f"{PLACES} pods, but {len(uuids)} different slices")
-        await self._logs_name_the_own_slices(self._world.running("team-a"))
+        await self._logs_name_the_own_slices(self._teams())
         return f"{PLACES} pods, {len(uuids)} MIG devices"
 
     async def wait_in_line(self) -> str:
@@ -98,7 +97,7 @@ class Story:
 
     async def move_up(self) -> str:
         loop = asyncio.get_running_loop()
-        await self._scale("team-a", PLACES - 1)
+        await self._scale("serve", TEAMS["serve"] - 1)
         await self._expect(lambda: len(self._world.claims.items()) < PLACES, "the slice was not given back")
         freed = loop.time()
         await self._expect(lambda: len(self._world.running("late")) == 1, "the waiting pod did not start")
@@ -118,14 +117,14 @@ class Story:
         return f"{len(held)} slices untouched"
 
     async def mix(self) -> str:
-        await self._scale("team-a", 4)
+        await self._scale("train", 3)
         await self._deploy("mixed", replicas=1, slices={"1g.5gb": 1, "2g.10gb": 1})
         await self._expect(lambda: len(self._world.running("mixed")) == 1, "the pod does not run")
         await self._logs_name_the_own_slices(self._world.running("mixed"))
         return f"{names.VISIBLE_DEVICES} names 2 MIG devices"
 
     async def give_back(self) -> str:
-        for app in ("team-a", "late", "mixed"):
+        for app in (*TEAMS, "late", "mixed"):
             await self._client.delete(kinds.DEPLOYMENTS, app, namespace=workloads.NAMESPACE, propagation="Background")
         await self._expect(lambda: not self._world.pods.items(), "pods are left")
         await self._expect(lambda: not self._world.claims.items(), "claims are left")
@@ -133,6 +132,9 @@ class Story:
         if left:
             raise BrokenPromiseError("left on the node: " + ", ".join(left))
         return "everything is free"
+
+    def _teams(self) -> list[Json]:
+        return [pod for team in TEAMS for pod in self._world.running(team)]
 
     def _held(self) -> dict[str, str]:
         return {claim["metadata"]["name"]: mig_uuid(claim) for claim in self._world.claims.items()}

@@ -68,9 +68,7 @@ class Painter:
         width = piece.size * UNIT_WIDTH - 1
         colour = self._colour(piece.owner)
         style = f"bold white on {colour}" if piece.state == "inUse" else f"{colour} reverse dim"
-        text = Text(piece.profile[:width].center(width), style=style)
-        text.append(" ")
-        return text
+        return Text.assemble((piece.profile[:width].center(width), style), " ")
 
     def _colour(self, owner: str) -> str:
         workload = owner.rsplit("-", 2)[0]
