@@ -14,7 +14,9 @@ from rich.table import Table
 ROOT = Path(__file__).parent.parent
 BEHAVIOUR = ROOT / "docs" / "behaviour.md"
 REPORT = ROOT / ".cache" / "rules.json"
-RULE_LINE = re.compile(r"^-\s+\*\*([DSMGQFXR]\d\d)\*\*\s*(.*)$", re.MULTILINE)
+RULE = re.compile(r"^\*\*([DSMGQFXR]\d\d)\.(.*?)(?=^\*\*[DSMGQFXR]\d\d\.|^## |\Z)", re.MULTILINE | re.DOTALL)
+PLANNED_LETTER = re.compile(r"^All of ([DSMGQFXR]) is \*planned\*", re.MULTILINE)
+PLANNED_RULE = "(*Planned.*)"
 WIDEST_TEXT = 60
 COLOURS = {"pass": "green", "fail": "bold red", "skipped": "yellow", "no test": "dim", "planned": "dim"}
 
@@ -29,8 +31,11 @@ def main() -> int:
             seen[rule, entry["ground"]].append(entry["outcome"])
     table = Table("rule", "what it says", "embedded", "real", "tests", title="contract rules")
     failed = 0
-    for rule, text in RULE_LINE.findall(BEHAVIOUR.read_text()):
-        cells = {ground: verdict(seen[rule, ground], planned="planned" in text) for ground in ("embedded", "real")}
+    behaviour = BEHAVIOUR.read_text()
+    planned_letters = set(PLANNED_LETTER.findall(behaviour))
+    for rule, text in RULE.findall(behaviour):
+        planned = rule[0] in planned_letters or PLANNED_RULE in text
+        cells = {ground: verdict(seen[rule, ground], planned=planned) for ground in ("embedded", "real")}
         failed += "fail" in cells.values()
         tests = len(seen[rule, "embedded"]) + len(seen[rule, "real"])
         painted = [f"[{COLOURS[cell]}]{cell}[/]" for cell in cells.values()]
@@ -50,7 +55,7 @@ def verdict(outcomes: list[str], *, planned: bool) -> str:
 
 
 def shortened(text: str) -> str:
-    plain = re.sub(r"[*`]", "", text)
+    plain = " ".join(re.sub(r"[*`]", "", text).split())
     return plain if len(plain) <= WIDEST_TEXT else plain[: WIDEST_TEXT - 3] + "..."
 
 

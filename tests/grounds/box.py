@@ -83,7 +83,10 @@ class Daemon:
                 pass_fds=pass_fds,
                 start_new_session=True,
             )
-        self.pid = child_of(self._outer.pid)
+        try:
+            self.pid = child_of(self._outer.pid)
+        except RuntimeError as error:
+            raise RuntimeError(f"{name} did not start: {self.last_lines()}") from error
 
     @property
     def alive(self) -> bool:

@@ -46,8 +46,12 @@ def real_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
 
 
 @pytest.fixture(scope="session")
-def real_planes(real_node: RealNode) -> Installed:
-    return Installed(real_node)
+def real_planes(real_node: RealNode) -> Iterator[Installed]:
+    yield Installed(real_node)
+    # R01, over everything that the tests made the planes do.
+    forbidden = real_node.plane.forbidden()
+    if forbidden:
+        pytest.fail(f"the shipped roles are not enough: {'; '.join(forbidden)}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ SOCKET = "/run/containerd/containerd.sock"
 
 
 class RealNode:
-    """Ready when constructed; ends with the box of its control plane."""
+    """Ready when constructed; ends with the box of its control plane, or before that with `close`."""
 
     def __init__(
         self,
@@ -104,6 +107,28 @@ class RealNode:
             for listing in folder.glob(f"**/pod{pod_uid}/**/cgroup.procs"):
                 found.update(int(line) for line in listing.read_text().split())
         return sorted(found)
+
+    def close(self) -> None:
+        """The machine burns down: no process says goodbye, and the Node object goes too."""
+        self.kubelet.kill()
+        for pid in (*self._own_processes(), *cgroups.processes(self.cgroup)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        cgroups.remove(self.cgroup)
+        with suppress(RuntimeError):  # there is no bridge before the first pod
+            run(self._box, ["ip", "link", "delete", f"pods{self._number}"])
+        run(self._box, ["ip", "address", "delete", f"{self.address}/32", "dev", "ground0"])
+        self.plane.api.delete(f"/api/v1/nodes/{self.name}")
+
+    def _own_processes(self) -> list[int]:
+        """Of the node itself, shims included; containers have mounts of their own."""
+        mounts = Path(f"/proc/{self._anchor.pid}/ns/mnt").readlink()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (folder / "ns/mnt").readlink() == mounts:
+                    found.append(int(folder.name))
+        return found
 
     def _prepare(self) -> None:
         for part in ("containerd", "cni", "lib/kubelet", "lib/cni", "log", "pki"):

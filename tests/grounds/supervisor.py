@@ -53,7 +53,13 @@ def _make_box() -> tuple[subprocess.Popen[bytes], int]:
 
 def child_of(pid: int) -> int:
     """The process that `unshare --fork` or `nsenter --pid` runs for us, by its id on the host."""
-    return int(waiting.until(lambda: Path(f"/proc/{pid}/task/{pid}/children").read_text().split(), "a child")[0])
+
+    def children() -> list[str]:
+        if not cgroups.started(pid):
+            raise RuntimeError(f"process {pid} ended before it had started anything")
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+    return int(waiting.until(children, f"process {pid} has a child")[0])
 
 
 def _end(outer: subprocess.Popen[bytes]) -> None:

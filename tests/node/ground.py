@@ -273,7 +273,7 @@ class Ground:
         patch = {"metadata": {"annotations": {key.replace("__", "/"): value for key, value in annotations.items()}}}
         await self.client.patch(kinds.NODES, NODE, patch)
 
-    async def eventually(self, check: Callable[[], Any], what: str, *, seconds: float = 10.0) -> Any:
+    async def eventually(self, check: Callable[[], Any], what: str, *, seconds: float = 30.0) -> Any:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while True:

@@ -117,7 +117,7 @@ class Story:
 
     async def _retried(self, call: Callable[[], Awaitable[T]]) -> T:
         """As a kubelet does: an error is shown, and tried again."""
-        end = asyncio.get_running_loop().time() + 15
+        end = asyncio.get_running_loop().time() + 45
         while True:
             try:
                 return await call()

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.grounds import images
+from tests.grounds import cgroups, images
 from tests.grounds.control_plane import ControlPlane
 from tests.grounds.node import RealNode
 from tests.grounds.waiting import until
@@ -55,6 +55,27 @@ def test_running_pods_outlive_a_killed_kubelet(real_node: RealNode, namespace: s
 
     assert real_node.processes_of(uid) == before
     control_plane.kubectl("delete", "-n", namespace, "pod/p", "--now")
+
+
+def test_a_second_node_stands_beside_the_first_and_leaves_nothing(real_node: RealNode, namespace: str) -> None:
+    plane = real_node.plane
+    second = RealNode(plane, 2)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": second.name, "containers": [{"name": "c", "image": images.WORKLOAD}]},
+    }
+    made = plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    plane.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod/p", "--timeout=30s")
+    running = second.processes_of(made["metadata"]["uid"])
+    assert running
+
+    second.close()
+    assert not [pid for pid in running if cgroups.started(pid)]
+    assert not list(cgroups.MOUNT.glob(f"*/{second.cgroup}"))
+    assert not plane.api.exists(f"/api/v1/nodes/{second.name}")
+    real_node.await_ready()
 
 
 def test_the_machine_s_own_network_is_left_alone(real_node: RealNode) -> None:

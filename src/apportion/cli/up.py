@@ -103,9 +103,9 @@ class _Run:
                 _say(f"API server on {cluster.url}, {len(cluster.kubelets)} node(s) ready")
                 if not self._bare:
                     await self._install(cluster)
-                self._note(phase=states.READY)
                 _say(f"ready after {time.monotonic() - began:.1f} s; use it with")
                 _say(f"  export KUBECONFIG={self._kubeconfig}")
+                self._note(phase=states.READY)
                 await asyncio.Event().wait()
         finally:
             states.clean_up(self._state)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from apportion.apis.kinds import EVENTS
@@ -68,12 +69,17 @@ class _Note:
     reason: str
     message: str
     at: str
+    moment: str = ""  # stands in the name of an event whose order within a second matters
+
+    @property
+    def key(self) -> str:
+        """The same event has the same key, also after a restart of ours."""
+        text = f"{self.regarding.uid}\0{self.regarding.kind}\0{self.type}\0{self.reason}\0{self.message}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def name(self) -> str:
-        """The same event has the same name, also after a restart of ours."""
-        text = f"{self.regarding.uid}\0{self.regarding.kind}\0{self.type}\0{self.reason}\0{self.message}"
-        return f"{self.regarding.name}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return f"{self.regarding.name}.{self.moment or self.key}"
 
 
 @dataclass
@@ -95,7 +101,21 @@ class _Bucket:
 class Recorder:
     """Writes events of one component."""
 
-    def __init__(self, client: Client, component: str, *, host: str = "", now: clock.Clock = clock.elapsed) -> None:
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        *,
+        host: str = "",
+        now: clock.Clock = clock.elapsed,
+        ordered: bool = False,
+    ) -> None:
+        """`ordered`: names that sort by time, as a kubelet's; kubectl shows events of one second in that order.
+
+        Such a recorder counts repetitions only as long as it lives.
+        """
+        self._ordered = ordered
+        self._moments: OrderedDict[str, str] = OrderedDict()  # key of an event -> the moment in its name
         self._client = client
         self._component = component
         self._host = host
@@ -107,7 +127,7 @@ class Recorder:
 
     def record(self, regarding: Regarding, reason: str, message: str, *, type: str = NORMAL) -> None:  # noqa: A002
         """Note an event; dropped (and counted) if the object or the recorder has too many."""
-        note = _Note(regarding, type, reason, _cut(message), clock.timestamp())
+        note = self._dated(_Note(regarding, type, reason, _cut(message), clock.timestamp()))
         if not self._bucket(f"{regarding.kind}/{regarding.uid or regarding.name}").take(self._now()):
             self.dropped += 1
             return
@@ -167,6 +187,15 @@ class Recorder:
             return False
         self._remember(note.name, count)
         return True
+
+    def _dated(self, note: _Note) -> _Note:
+        if not self._ordered:
+            return note
+        moment = self._moments.setdefault(note.key, f"{time.time_ns():016x}")
+        self._moments.move_to_end(note.key)
+        if len(self._moments) > REMEMBERED:
+            self._moments.popitem(last=False)
+        return replace(note, moment=moment)
 
     def _bucket(self, key: str) -> _Bucket:
         bucket = self._buckets.get(key)

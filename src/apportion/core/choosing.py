@@ -31,13 +31,13 @@ def best_seat(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = F
         return {node.name: Reason(Code.LEFTOVER_CLAIMS) for node in fleet}
     if held or plain or not _alone(fleet, request):
         return _plain_seat(fleet, request, policy, held)
-    node = _ranking(fleet, policy).best(request)
-    if node is None:
-        checks = Checks(fleet, request)
-        return {each.name: checks.against(each) or Reason(Code.NO_PLACE) for each in fleet}
-    found = seat(node, request, policy)
-    assert found is not None, "a node with a price has a place"
-    return found
+    return _ranking(fleet, policy).best(request) or reasons_against(fleet, request)
+
+
+def reasons_against(fleet: Fleet, request: Request) -> Reasons:
+    """Why each node cannot take the pod; nodes that can are left out."""
+    checks = Checks(fleet, request)
+    return {node.name: reason for node in fleet if (reason := checks.against(node))}
 
 
 def _alone(fleet: Fleet, request: Request) -> bool:

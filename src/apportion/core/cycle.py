@@ -17,25 +17,31 @@ from apportion.core.fleet import Fleet
 from apportion.core.placing import Seat
 from apportion.core.plans import Bind, BindShare, ClaimSlice, Evict, Nominate, Operation, Plan, share_key
 from apportion.core.policies import Policy
-from apportion.core.refusals import Refusal
+from apportion.core.refusals import Refusal, from_reasons
 
 __all__ = ["Bind", "BindShare", "ClaimSlice", "Evict", "Nominate", "Operation", "Plan", "Refusal", "decide"]
 
 
-def decide(fleet: Fleet, group: Sequence[Request], policy: Policy, *, plain: bool = False) -> Plan | Refusal:
+def decide(
+    fleet: Fleet, group: Sequence[Request], policy: Policy, *, plain: bool = False, remedy: bool = True
+) -> Plan | Refusal:
     """Place every pod of the group, or refuse with the reason of the first that has no place.
 
-    `plain` takes the slow path that looks at every node; the outcome is the same.
+    `plain` takes the slow path that looks at every node; the outcome is the same. Without `remedy` a refusal
+    says why, but does not look for a change that would help.
     """
     mark = fleet.checkpoint()
     operations: list[Operation] = []
     for request in group:
+        if request.gated:
+            fleet.rollback(mark)
+            return explain.gated(fleet, request)
         policy.mix.observe(request)
         found = best_seat(fleet, request, policy.for_request(request), plain=plain)
         if not isinstance(found, Seat):
-            refusal = explain.refuse(fleet, request, policy, found)
+            help_for = explain.cheapest_remedy(fleet, request, policy, found) if remedy else None
             fleet.rollback(mark)
-            return refusal
+            return from_reasons(request, found, help_for)
         operations += assume(fleet, request, found)
     fleet.release(mark)
     return Plan(tuple(operations))

@@ -1,15 +1,210 @@
-"""Why not, and what would help: the cheapest change that admits a pod that fits nowhere."""
+"""Why not, and what would help: the cheapest change that admits a pod that fits nowhere.
+
+Cheapest in this order: something smaller, another GPU model, pods to end, a rule to relax, a node to add. Each
+proposal is tried out on the fleet and taken back, so what is proposed works.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from apportion.apis import names
 from apportion.apis.request import Request
+from apportion.core import remedies
+from apportion.core.choosing import best_seat
+from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
+from apportion.core.node import NodeState
+from apportion.core.placing import Seat, seat
 from apportion.core.policies import Policy
-from apportion.core.reasons import Reason
-from apportion.core.refusals import Refusal, from_reasons
+from apportion.core.reasons import Code, Layer, Reason
+from apportion.core.refusals import Refusal, Remedy, wants_of
+
+_MOST_NODES = 32  # looked at for pods to end or rules to relax
+_CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
+
+_MOVABLE = {Code.RESOURCE, Code.PODS, Code.PORTS, Code.NO_PLACE, Code.NO_DEVICE, Code.NO_MEMORY}
+_MOVABLE |= {Code.APART, Code.KEPT_APART, Code.SPREAD}
+_RELAXABLE = {Code.CORDONED, Code.TAINT, Code.SELECTOR, Code.AFFINITY, Code.PORTS, Code.NEAR, Code.APART}
+_RELAXABLE |= {Code.SPREAD, Code.SPREAD_LABEL, Code.AGENT_NOT_READY, Code.NOT_MIG_CAPABLE}
 
 
-def refuse(_fleet: Fleet, request: Request, _policy: Policy, reasons: Mapping[str, Reason]) -> Refusal:
-    return from_reasons(request, reasons)
+def gated(fleet: Fleet, request: Request) -> Refusal:
+    """The refusal of a pod that its own gates hold back."""
+    return Refusal(
+        uid=request.uid,
+        pod=request.key,
+        wants=wants_of(request),
+        layer=Layer.ADMISSION,
+        code="Gated",
+        total_nodes=sum(1 for _ in fleet),
+        detail=f"scheduling gates hold it back: {', '.join(request.gates)}",
+    )
+
+
+def cheapest_remedy(fleet: Fleet, request: Request, policy: Policy, reasons: Mapping[str, Reason]) -> Remedy | None:
+    proposals: tuple[Callable[[], Iterator[Remedy]], ...] = (
+        lambda: _smaller(fleet, request),
+        lambda: _other_models(fleet, request),
+        lambda: _pods_to_end(fleet, request, policy, reasons),
+        lambda: _rules(reasons),
+        lambda: _twins(fleet, reasons),
+    )
+    for propose in proposals:
+        for remedy in propose():
+            if admits(fleet, request, policy, remedy):
+                return remedy
+    return None
+
+
+def admits(fleet: Fleet, request: Request, policy: Policy, remedy: Remedy) -> bool:
+    """Try a remedy out and take it back."""
+    mark = fleet.checkpoint()
+    changed = remedies.apply(fleet, request, remedy)
+    found = best_seat(fleet, changed, policy.for_request(changed), plain=True)
+    fleet.rollback(mark)
+    return isinstance(found, Seat)
+
+
+def _smaller(fleet: Fleet, request: Request) -> Iterator[Remedy]:
+    """Less of the same, the largest first."""
+    if request.slices:
+        for asked in _asked_profiles(fleet, request):
+            wanted = _facts(fleet, asked)
+            lesser = [name for name in _offered(fleet) if wanted and _facts(fleet, name) < wanted]
+            for name in sorted(lesser, key=lambda name: (_facts(fleet, name), name), reverse=True):
+                yield Remedy(remedies.SMALLER, subject=asked, instead=name)
+    elif request.share is not None:
+        yield from _smaller_share(fleet, request)
+    else:
+        for count in range(request.whole_gpus - 1, 0, -1):
+            yield Remedy(remedies.SMALLER, subject=str(request.whole_gpus), instead=str(count))
+
+
+def _smaller_share(fleet: Fleet, request: Request) -> Iterator[Remedy]:
+    share = request.share
+    assert share is not None
+    fraction = share.milli is not None
+    asked = share.milli if share.milli is not None else share.memory_mib
+    assert asked is not None
+    left = {gpu.left_milli if fraction else gpu.free_mib for node in fleet for gpu in node.shareable()}
+    for amount in sorted((amount for amount in left if 0 < amount < asked), reverse=True)[:_MOST_NODES]:
+        yield Remedy(remedies.SMALLER, subject=str(asked), instead=str(amount))
+
+
+def _other_models(fleet: Fleet, request: Request) -> Iterator[Remedy]:
+    """A profile of another model that gives at least as much memory, the least of these first."""
+    for asked in _asked_profiles(fleet, request):
+        wanted = _facts(fleet, asked)
+        larger = [name for name in _offered(fleet) if wanted and name != asked and _facts(fleet, name) >= wanted]
+        for name in sorted(larger, key=lambda name: (_facts(fleet, name), name)):
+            yield Remedy(remedies.MODEL, subject=asked, instead=name)
+
+
+def _asked_profiles(fleet: Fleet, request: Request) -> list[str]:
+    """The profiles asked for, the one that weighs most first."""
+    asked = {want.profile for want in request.slices}
+    return sorted(asked, key=lambda name: (_facts(fleet, name), name), reverse=True)
+
+
+def _offered(fleet: Fleet) -> set[str]:
+    return {shape.name for node in fleet for gpu in node.gpus.values() if gpu.facts.mig for shape in gpu.grid.ordered}
+
+
+def _facts(fleet: Fleet, profile: str) -> tuple[int, int]:
+    """Memory and compute of a profile, by which profiles of all models compare."""
+    for model in fleet.catalog:
+        found = model.profile(profile)
+        if found is not None:
+            return found.memory_gb, found.compute
+    return 0, 0
+
+
+def _pods_to_end(fleet: Fleet, request: Request, policy: Policy, reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
+    """The fewest pods of one node, those of low priority first."""
+    found: list[tuple[int, int, str, tuple[Request, ...]]] = []
+    candidates = [fleet.nodes[name] for name, reason in reasons.items() if reason.code in _MOVABLE]
+    for node in sorted(candidates, key=lambda node: (len(node.pods), node.name))[:_MOST_NODES]:
+        victims = _victims(fleet, node, request, policy)
+        if victims:
+            found.append((len(victims), max(pod.priority for pod in victims), node.name, victims))
+    for count, _, name, victims in sorted(found, key=lambda entry: entry[:3]):
+        yield Remedy(
+            remedies.FREE,
+            subject=_what(request),
+            node=name,
+            pods=tuple(pod.key for pod in victims),
+            uids=tuple(pod.uid for pod in victims),
+            count=count,
+        )
+
+
+def _victims(fleet: Fleet, node: NodeState, request: Request, policy: Policy) -> tuple[Request, ...]:
+    """A set of pods of this node without which the request fits, and none of which could stay."""
+    pods = [pod for pod in node.pods.values() if pod.priority < _CRITICAL]
+    pods.sort(key=lambda pod: (pod.priority, pod.created == "", pod.created, pod.uid), reverse=True)
+    name = node.name
+    mark = fleet.checkpoint()
+    ended: list[Request] = []
+    for pod in reversed(pods):  # lowest priority first, then the newest
+        if _fits(fleet, name, request, policy):
+            break
+        ended.append(pod)
+        remedies.end_pod(fleet, pod.uid)
+    enough = _fits(fleet, name, request, policy)
+    fleet.rollback(mark)
+    return tuple(_pruned(fleet, name, request, policy, ended)) if enough else ()
+
+
+def _pruned(fleet: Fleet, node: str, request: Request, policy: Policy, ended: list[Request]) -> list[Request]:
+    """Let back in whoever need not go; the most important first."""
+    needed = list(ended)
+    for pod in sorted(ended, key=lambda pod: (-pod.priority, pod.uid)):
+        fewer = [other for other in needed if other is not pod]
+        mark = fleet.checkpoint()
+        for other in fewer:
+            remedies.end_pod(fleet, other.uid)
+        if _fits(fleet, node, request, policy):
+            needed = fewer
+        fleet.rollback(mark)
+    return needed
+
+
+def _rules(reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
+    """One rule whose absence suffices."""
+    tried: set[tuple[Code, str]] = set()
+    for name in sorted(reasons):
+        reason = reasons[name]
+        about_node = reason.code in {Code.CORDONED, Code.AGENT_NOT_READY, Code.NOT_MIG_CAPABLE}
+        key = (reason.code, name if about_node else reason.subject)
+        if reason.code not in _RELAXABLE or key in tried or len(tried) >= _MOST_NODES:
+            continue
+        tried.add(key)
+        yield Remedy(remedies.RULE, subject=reason.subject, node=name, code=reason.code)
+
+
+def _twins(fleet: Fleet, reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
+    """One more node like one that is there, one try per kind of node."""
+    kinds: set[object] = set()
+    for name in sorted(reasons):
+        node = fleet.nodes[name]
+        assert node.facts is not None
+        labels = {key: value for key, value in node.facts.labels.items() if key != names.HOSTNAME_LABEL}
+        models = tuple(sorted((gpu.facts.model.id, gpu.facts.mig) for gpu in node.gpus.values()))
+        kind = (repr(sorted(labels.items())), models, repr(sorted(node.facts.allocatable.items())))
+        if kind in kinds or len(kinds) >= _MOST_NODES:
+            continue
+        kinds.add(kind)
+        yield Remedy(remedies.ADD, node=name)
+
+
+def _fits(fleet: Fleet, node: str, request: Request, policy: Policy) -> bool:
+    state = fleet.nodes.get(node)
+    if state is None or Checks(fleet, request).against(state) is not None:
+        return False
+    return seat(state, request, policy.for_request(request)) is not None
+
+
+def _what(request: Request) -> str:
+    wants = wants_of(request)
+    return " + ".join(f"{count} x {name}" for name, count in wants) if wants else "its resources"

@@ -89,23 +89,24 @@ class Fleet:
 
     def set_node(self, facts: NodeFacts) -> None:
         node = self._node(facts.name)
-        self._note(self._restore_facts, node, node.facts)
+        self._note(self._restore_facts, node.name, node.facts)
         node.facts = facts
         self._offer_changed(node)
 
     def set_gpus(self, node: str, gpus: Sequence[GpuFacts], *, ready: bool) -> None:
         """Replace what is known of a node's GPUs. Slices and shares that are booked on them stay booked."""
         state = self._node(node)
-        self._note(self._restore_gpus, state, _offer_of(state))
+        self._note(self._restore_gpus, node, _offer_of(state))
         self._replace_gpus(state, gpus, ready=ready)
         state.reassign_devices()
+        self._forget_if_empty(state)
 
     def remove_node(self, name: str) -> None:
         """Forget a node. Pods that are still bound to it are remembered in case it comes back."""
         state = self.nodes.get(name)
         if state is None:
             return
-        self._note(self._restore_node, state, _offer_of(state))
+        self._note(self._restore_node, name, _offer_of(state))
         self._replace_gpus(state, (), ready=False)
         state.facts = None
         state.wholes = {}
@@ -130,7 +131,7 @@ class Fleet:
             if known == node and state.pods[request.uid] == request and same_devices:
                 return
             self.remove_pod(request.uid)
-        self._enter_pod(request, node, devices)
+        self._enter_pod(request, node, devices, exactly=False)
         self._note(self._drop_pod, request.uid)
 
     def remove_pod(self, uid: str) -> None:
@@ -138,7 +139,7 @@ class Fleet:
         if node is None:
             return
         state = self.nodes[node]
-        self._note(self._enter_pod, state.pods[uid], node, state.devices_of(uid))
+        self._note(self._restore_pod, state.pods[uid], node, state.devices_of(uid))
         self._drop_pod(uid)
 
     # Slices and shares
@@ -225,7 +226,7 @@ class Fleet:
         state.touch()
 
     def _forget_if_empty(self, state: NodeState) -> None:
-        if state.facts is None and not state.gpus and not state.pods:
+        if state.facts is None and not state.gpus and not state.pods and not state.ready:
             self.nodes.pop(state.name, None)
             self._sorted = None
 
@@ -240,25 +241,30 @@ class Fleet:
             self._holdings.attach(gpu)
         self._offer_changed(state)
 
-    def _restore_facts(self, state: NodeState, facts: NodeFacts | None) -> None:
+    # A node that was forgotten and came back is another object, so inverses go by name.
+
+    def _restore_facts(self, name: str, facts: NodeFacts | None) -> None:
+        state = self._node(name)
         state.facts = facts
         self._offer_changed(state)
         self._forget_if_empty(state)
 
-    def _restore_gpus(self, state: NodeState, offer: _Offer) -> None:
+    def _restore_gpus(self, name: str, offer: _Offer) -> None:
+        state = self._node(name)
         self._replace_gpus(state, offer.gpus, ready=offer.ready)
+        state.wholes = {}
         state.restore_devices(offer.wholes)
         self._forget_if_empty(state)
 
-    def _restore_node(self, state: NodeState, offer: _Offer) -> None:
-        if state.name not in self.nodes:
-            self.nodes[state.name] = state
-            self._sorted = None
-        state.facts = offer.facts
-        self._restore_gpus(state, offer)
+    def _restore_node(self, name: str, offer: _Offer) -> None:
+        self._node(name).facts = offer.facts
+        self._restore_gpus(name, offer)
 
-    def _enter_pod(self, request: Request, node: str, devices: tuple[str, ...]) -> None:
-        self._node(node).add_pod(request, devices)
+    def _restore_pod(self, request: Request, node: str, devices: tuple[str, ...]) -> None:
+        self._enter_pod(request, node, devices, exactly=True)
+
+    def _enter_pod(self, request: Request, node: str, devices: tuple[str, ...], *, exactly: bool) -> None:
+        self._node(node).add_pod(request, devices, exactly=exactly)
         self.pod_nodes[request.uid] = node
         if request.rules.anti_affinity:
             self.apart[request.uid] = node

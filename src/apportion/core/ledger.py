@@ -102,7 +102,8 @@ class Gpu:
         if key in self.slices:
             self.remove_slice(key)
         self.slices[key] = piece
-        self._enter(key, piece)
+        if self.strays or not self._enter(piece):
+            self._rebuild()  # who is the stray depends on the slices alone, not on who came first
 
     def remove_slice(self, key: str) -> Slice:
         piece = self.slices.pop(key, None)
@@ -164,12 +165,17 @@ class Gpu:
         self.state = grids.EMPTY
         self.strays.clear()
         for key in sorted(self.slices):
-            self._enter(key, self.slices[key])
+            piece = self.slices[key]
+            if not self._enter(piece):
+                self.strays.add(key)
+        for key in self.strays:
+            piece = self.slices[key]
+            self.state |= (((1 << piece.size) - 1) << piece.start) & self.grid.full
 
-    def _enter(self, key: str, piece: Slice) -> None:
+    def _enter(self, piece: Slice) -> bool:
+        """Put a slice on its place if it is legal there; a stray's units are blocked after the legal ones."""
         shape = self.grid.shape(piece.profile)
-        if shape is not None and shape.size == piece.size and self.grid.legal(self.state, shape, piece.start):
+        legal = shape is not None and shape.size == piece.size and self.grid.legal(self.state, shape, piece.start)
+        if legal and shape is not None:
             self.state = self.grid.put(self.state, shape, piece.start)
-            return
-        self.strays.add(key)
-        self.state |= (((1 << piece.size) - 1) << piece.start) & self.grid.full
+        return legal

@@ -98,7 +98,8 @@ class NodeState:
             gpu.left_after(share.mib_on(gpu.memory_mib)) if fresh or gpu.shares else None for gpu in self.shareable()
         )
 
-    def add_pod(self, request: Request, devices: tuple[str, ...] = ()) -> None:
+    def add_pod(self, request: Request, devices: tuple[str, ...] = (), *, exactly: bool = False) -> None:
+        """`devices` are whole GPUs of the pod as far as they are known; `exactly` if no others may stand in."""
         self.pods[request.uid] = request
         for resource, amount in request.resources.items():
             self.used[resource] = self.used.get(resource, 0) + amount
@@ -106,6 +107,8 @@ class NodeState:
             self.ports[port] = self.ports.get(port, 0) + 1
         if _reserves(request):
             self.reservations += 1
+        elif request.whole_gpus and exactly:
+            self.restore_devices({request.uid: devices} if devices else {})
         elif request.whole_gpus:
             self._give_devices(request, devices)
         self.touch()
@@ -143,8 +146,8 @@ class NodeState:
                 self._give_devices(request, self.wholes.get(uid, ()))
 
     def restore_devices(self, wholes: dict[str, tuple[str, ...]]) -> None:
-        """Write down exactly these."""
-        self.wholes = wholes
+        """Write down exactly these, whatever else is on the GPUs by now."""
+        self.wholes |= wholes
         for uid, uuids in wholes.items():
             for uuid in uuids:
                 self.gpus[uuid].whole = uid

@@ -13,6 +13,7 @@ from apportion.core.fleet import Fleet, SliceRecord
 from apportion.core.grid import Grid, Shape
 from apportion.core.node import NodeState
 from apportion.core.policies import PACK, SPREAD, Policy
+from apportion.core.scoring import MILLI, ORDER
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,17 @@ def seat(node: NodeState, request: Request, policy: Policy, held: tuple[SlicePla
     if request.slices:
         return _slice_seat(node, request, policy, held)
     option = scoring.best_option(node, request, policy)
-    if option is None:
-        return None
-    gpus = list(node.shareable())
-    chosen = [gpus[number] for number in option.gpus] if gpus else []
+    return numbered_seat(node, request, option.price, option.gpus) if option is not None else None
+
+
+def numbered_seat(node: NodeState, request: Request, price: int, numbers: tuple[int, ...]) -> Seat:
+    """The seat for a share or whole GPUs, its GPUs given by position."""
+    gpus = list(node.shareable()) if numbers else []
+    chosen = [gpus[number] for number in numbers] if gpus else []
     share = request.share
     if share is None:
-        return Seat(node.name, option.price, devices=tuple(gpu.uuid for gpu in chosen))
-    return Seat(node.name, option.price, shares=tuple((gpu.uuid, share.mib_on(gpu.memory_mib)) for gpu in chosen))
+        return Seat(node.name, price, devices=tuple(gpu.uuid for gpu in chosen))
+    return Seat(node.name, price, shares=tuple((gpu.uuid, share.mib_on(gpu.memory_mib)) for gpu in chosen))
 
 
 def slice_price(
@@ -72,8 +76,8 @@ def node_part(node: NodeState, policy: Policy) -> int:
     gpus = gpu_rules.sliceable_gpus(node)
     units = sum(gpu.grid.units for gpu in gpus)
     free = sum(gpu.grid.free_units(gpu.state) for gpu in gpus)
-    share = scoring.MILLI * free // units if units else 0
-    return scoring.ORDER * (share if policy.name == PACK else -share)
+    share = MILLI * free // units if units else 0
+    return ORDER * (share if policy.name == PACK else -share)
 
 
 def held_slices(fleet: Fleet, request: Request) -> tuple[SlicePlacement, ...] | None:

@@ -16,20 +16,25 @@ from apportion.core.worth import Worth
 Flags = npt.NDArray[np.bool_]
 
 
-def prices(board: Board, rows: Numbers, request: Request, policy: Policy, never: int) -> Numbers:
-    """The price of the cheapest way to put the request on each of these nodes, `never` where there is none."""
+def prices(board: Board, rows: Numbers, request: Request, policy: Policy, never: int) -> tuple[Numbers, Numbers]:
+    """The price of the cheapest way to put the request on each of these nodes, `never` where there is none; and
+    the position of the GPU that a share would go to."""
     scene = _scene(board, rows, request)
+    nowhere = np.zeros(len(rows), np.int64)
     if request.share is not None:
+        if not scene.left.shape[1]:
+            return np.full(len(rows), never, np.int64), nowhere
         fits, after = _shared(board, rows, request, scene.left)
-        each = _share_prices(scene, after, policy)
-        cheapest: Numbers = np.where(fits, each, never).min(axis=1, initial=never)
-        return cheapest
+        each = np.where(fits, _share_prices(scene, after, policy), never)
+        chosen = each.argmin(axis=1)
+        return each[np.arange(len(rows)), chosen], chosen
     if not request.whole_gpus:
-        return _prices(scene, scene.left, request, policy)
+        return _prices(scene, scene.left, request, policy), nowhere
     free = scene.left == MILLI
     taken = free & (np.cumsum(free, axis=1) <= request.whole_gpus)
     enough = taken.sum(axis=1) == request.whole_gpus
-    return np.where(enough, _prices(scene, np.where(taken, 0, scene.left), request, policy), never)
+    after = np.where(taken, 0, scene.left)
+    return np.where(enough, _prices(scene, after, request, policy), never), nowhere
 
 
 class _Scene(NamedTuple):

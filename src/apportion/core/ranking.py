@@ -23,6 +23,7 @@ from apportion.core.filters import nodes as node_rules
 from apportion.core.node import PODS, NodeState
 from apportion.core.policies import Policy
 from apportion.core.preferences import static_wish
+from apportion.core.scoring import MILLI
 
 NEVER = np.iinfo(np.int64).max
 _WISH = 1 << 45  # outweighs every price
@@ -35,14 +36,16 @@ Flags = npt.NDArray[np.bool_]
 class Ranking:
     """The rows of one policy on one board."""
 
-    def __init__(self, board: Board, policy: Policy) -> None:
+    def __init__(self, board: Board, policy: Policy, *, every_node: bool = False) -> None:
+        """With `every_node` all prices are worked out for each decision: what a benchmark compares with."""
         self._board = board
         self._policy = policy
+        self._every_node = every_node
         self._rows: dict[Hashable, _Row] = {}
         self._valid: tuple[int, int] | None = None
 
-    def best(self, request: Request) -> NodeState | None:
-        """The node with the lowest price, the first by name among equals; None if none can take the pod."""
+    def best(self, request: Request) -> placing.Seat | None:
+        """A seat on the node with the lowest price, the first by name among equals; None if no node can take it."""
         board = self._board
         board.sync()
         valid = (board.layout, self._policy.edition)
@@ -52,8 +55,9 @@ class Ranking:
         if not board.rows:
             return None
         row = self._row(request)
+        row.refresh(everything=self._every_node)
         number = int(row.prices.argmin())
-        return board.rows[number] if row.prices[number] != NEVER else None
+        return row.seat(number, request) if row.prices[number] != NEVER else None
 
     def _row(self, request: Request) -> _Row:
         key = class_of(request)
@@ -63,7 +67,6 @@ class Ranking:
                 del self._rows[next(iter(self._rows))]  # the one that was asked for longest ago
             row = _Row(self._board, request, self._policy)
         self._rows[key] = row
-        row.refresh()
         return row
 
 
@@ -79,6 +82,7 @@ class _Row:
         self._slices: dict[Hashable, int | None] = {}
         count = len(board)
         self.prices: Numbers = np.full(count, NEVER, np.int64)
+        self._gpu: Numbers = np.zeros(count, np.int64)
         self._allowed: Flags = np.zeros(count, np.bool_)
         self._wish: Numbers = np.zeros(count, np.int64)
         self._seen = len(board.log)
@@ -86,15 +90,34 @@ class _Row:
         self._read_facts(range(count))
         self._price(np.arange(count))
 
-    def refresh(self) -> None:
+    def refresh(self, *, everything: bool = False) -> None:
         log, facts_log = self._board.log, self._board.facts_log
         if self._seen_facts < len(facts_log):
             self._read_facts(set(facts_log[self._seen_facts :]))
             self._seen_facts = len(facts_log)
-        if self._seen < len(log):
+        if everything:
+            self._price(np.arange(len(self._board)))
+        elif self._seen < len(log):
             changed = set(log[self._seen :])
             self._seen = len(log)
             self._price(np.fromiter(changed, np.int64, len(changed)))
+
+    def seat(self, number: int, request: Request) -> placing.Seat:
+        node = self._board.rows[number]
+        if self._one_by_one:
+            found = placing.seat(node, request, self._policy)
+            assert found is not None, "a node with a price has a place"
+            return found
+        price = int(self.prices[number]) + _WISH * int(self._wish[number])
+        return placing.numbered_seat(node, request, price, self._gpus_on(node, number, request))
+
+    def _gpus_on(self, node: NodeState, number: int, request: Request) -> tuple[int, ...]:
+        if request.share is not None:
+            return (int(self._gpu[number]),)
+        if not request.whole_gpus:
+            return ()
+        left = self._board.left[number, : len(node.gpus) or None]
+        return tuple(int(gpu) for gpu in np.flatnonzero(left == MILLI)[: request.whole_gpus])
 
     def _read_facts(self, numbers: range | set[int]) -> None:
         """What only labels, taints and cordons decide."""
@@ -118,7 +141,7 @@ class _Row:
         if self._one_by_one:
             prices = np.array([self._price_one(board.rows[number]) for number in rows], np.int64)
         else:
-            prices = pricing.prices(board, rows, self._request, self._policy, NEVER)
+            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, NEVER)
         known = prices != NEVER
         self.prices[rows[known]] = prices[known] - _WISH * self._wish[rows[known]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.core.reasons import Code, Layer, Reason, layer_of
 
@@ -23,7 +24,8 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that would admit the pod. Kinds, cheapest first: profile, model, quota, free, rule, add."""
+    """A change that would admit the pod. Kinds, cheapest first: profile (something smaller), model, quota, free
+    (pods to end), rule (to relax), add (a node)."""
 
     kind: str
     subject: str = ""
@@ -32,6 +34,7 @@ class Remedy:
     pods: tuple[str, ...] = ()
     uids: tuple[str, ...] = ()
     count: int = 0
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ def wants_of(request: Request) -> tuple[tuple[str, int], ...]:
     counts: dict[str, int] = {}
     for want in request.slices:
         counts[want.profile] = counts.get(want.profile, 0) + 1
+    if request.whole_gpus:
+        counts[names.NVIDIA_GPU] = request.whole_gpus
+    if request.share is not None:
+        milli, mib = request.share.milli, request.share.memory_mib
+        part = f"{milli / 1000:g} GPU" if milli is not None else f"{mib} MiB of a GPU"
+        counts[part] = request.share.devices
     return tuple(sorted(counts.items()))
 
 

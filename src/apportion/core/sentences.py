@@ -31,15 +31,39 @@ def remedy(change: Remedy) -> str:
         case "profile":
             return f"ask for {change.instead} instead of {change.subject}"
         case "model":
-            return f"ask for {change.instead} instead of {change.subject}, which another GPU model has free"
+            return f"ask for {change.instead} instead of {change.subject}"
         case "quota":
             return f"raise the {change.subject} quota by {change.count}"
         case "free":
-            return f"free {change.subject} by ending {', '.join(change.pods)} on node {change.node}"
+            many = "pod" if change.count == 1 else "pods"
+            return f"free {change.subject} on node {change.node} by ending {many} {_listed(change.pods)}"
         case "rule":
-            return change.subject
+            return _RULES.get(change.code, "relax the rule {subject}").format(subject=change.subject, node=change.node)
         case _:
-            return f"add a node like {change.node}" if change.node else f"add a node that offers {change.subject}"
+            return f"add a node like {change.node}"
+
+
+_LISTED = 3
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_LISTED])
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
+
+
+_RULES: dict[str, str] = {
+    Code.CORDONED: "uncordon node {node}",
+    Code.TAINT: "tolerate the taint {subject}",
+    Code.SELECTOR: "remove {subject} from the pod's node selector",
+    Code.AFFINITY: "relax the pod's required node affinity",
+    Code.PORTS: "give up host port {subject}",
+    Code.NEAR: "relax the pod's required pod affinity",
+    Code.APART: "relax the pod's required pod anti-affinity",
+    Code.SPREAD: "relax the pod's topology spread over {subject}",
+    Code.SPREAD_LABEL: "relax the pod's topology spread over {subject}",
+    Code.AGENT_NOT_READY: "bring the node agent of {node} up",
+    Code.NOT_MIG_CAPABLE: "label node {node} nvidia.com/mig.capable=true",
+}
 
 
 def _group(group: NodeGroup) -> str:
@@ -68,6 +92,15 @@ _TEMPLATES: dict[Code | tuple[Code, str], str] = {
     Code.PORTS: "{has} host port {subject} in use",
     Code.RESOURCE: "{has} too little {subject} (need {need}, {used} of {total} in use)",
     Code.PODS: "{has} as many pods as allowed",
+    Code.SPREAD: "{does} not keep the spread over {subject}",
+    Code.SPREAD_LABEL: "{has} no label {subject} to spread over",
+    Code.NEAR: "{is_} not near the pods that the pod wants to be near",
+    Code.APART: "{is_} too near pods that the pod wants to be apart from",
+    Code.KEPT_APART: "{has} pods near that want to be apart from this one",
+    Code.VOLUME_NODE: "{is_} out of reach for volume claim {subject}",
+    Code.VOLUME_CLAIM: "cannot serve volume claim {subject}, which is missing, unbound or being deleted",
+    Code.VOLUME_BUSY: "cannot serve volume claim {subject}, which another pod uses alone",
+    Code.VOLUME_LIMIT: "{has} no room for another volume of {subject}",
     Code.NOT_MIG_CAPABLE: "{has} no label nvidia.com/mig.capable=true",
     Code.AGENT_NOT_READY: "{has} no ready node agent",
     Code.NO_PROFILE: "{has} no GPU with profile {subject}",

@@ -90,9 +90,7 @@ def load(folder: Path, variant: str) -> Trace:
 
 def published(folder: Path) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     """Allocation ratios as the experiment's authors published them."""
-    return msgspec.json.decode(
-        _read(folder / "published.json"), type=dict[str, dict[str, dict[str, dict[str, float]]]]
-    )
+    return msgspec.json.decode(_read(folder / "published.json"), type=dict[str, dict[str, dict[str, dict[str, float]]]])
 
 
 def there(folder: Path) -> bool:

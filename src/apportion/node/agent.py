@@ -166,8 +166,10 @@ class Agent:
             await self._registrar.run()
         finally:
             # First nobody sends pods here any more, then the kubelet loses its plugins.
-            await self._farewell()
-            await self._registrar.stop()
+            try:
+                await self._farewell()
+            finally:
+                await self._registrar.stop()
 
     async def _farewell(self) -> None:
         try:

@@ -75,11 +75,10 @@ class Plugin(rpc.DevicePluginServicer):
         stem = self.resource.rpartition("/")[2]
         self._socket = folder / f"{SOCKET_PREFIX}{stem}.{self._served}.sock"
         self._socket.unlink(missing_ok=True)
-        server = grpc.aio.server()
+        server = self._server = grpc.aio.server()
         rpc.add_DevicePluginServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         server.add_insecure_port(f"unix:{self._socket}")
         await server.start()
-        self._server = server
         return self._socket.name
 
     @property

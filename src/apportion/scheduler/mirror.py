@@ -195,16 +195,19 @@ class Mirror:
         return spec.scheduler_name in self._schedulers and not spec.scheduling_gates and not pod.metadata.deleting
 
     def _pod_bound(self, pod: Pod) -> None:
-        uid = pod.metadata.uid
+        uid, node = pod.metadata.uid, pod.spec.node_name
         self._assumed_pods.pop(uid, None)
         self.backlog.withdraw(uid)
         request = _lenient(pod)
-        if request is not None:
-            known = self.fleet.pod_nodes.get(uid)
-            self.fleet.add_pod(request, pod.spec.node_name)
-            if known is not None and known != pod.spec.node_name:
-                self._note(Happened.POD_GONE, known, uid)
-        self._note(Happened.POD_CAME, pod.spec.node_name, uid)
+        if request is None:
+            return
+        known = self.fleet.pod_nodes.get(uid)
+        if known == node and self.fleet.nodes[node].pods[uid] == request:
+            return
+        self.fleet.add_pod(request, node)
+        if known is not None and known != node:
+            self._note(Happened.POD_GONE, known, uid)
+        self._note(Happened.POD_CAME, node, uid)
 
     def _pod_waits(self, pod: Pod) -> None:
         try:

@@ -73,6 +73,7 @@ class Plane:
         self.accelerators.on_change(self.mirror.accelerator_changed)
         self.claims.on_change(self.mirror.claim_changed)
         self.pods.on_change(self.mirror.pod_changed)
+        self.pods.on_change(self._forget_reports)
         self._leftovers = Leftovers(client, claims=self.claims, pods=self.pods, nodes=self.nodes, holds=election.holds)
         self._rounds = Rounds(
             self.mirror,
@@ -105,6 +106,11 @@ class Plane:
         pods = self.pods.indexed(leftovers.BY_UID, uid)
         said = [entry.message for pod in pods for entry in pod.status.conditions if entry.type == "PodScheduled"]
         return said[0] if said else ""
+
+    def _forget_reports(self, old: Pod | None, new: Pod | None) -> None:
+        subject = new or old
+        if subject is not None and (new is None or new.spec.node_name):
+            self._reporter.forget(subject.metadata.uid)
 
     async def _sweep(self) -> None:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.request import Request
+from apportion.cluster import errors
 from apportion.core import cycle, sentences
 from apportion.core.plans import Plan
 from apportion.core.policies import Policy
@@ -149,7 +150,7 @@ class Rounds:
                 return outcome
             problem = "they do not suffice"
         log.info("pod %s gives up its claims: %s", request.key, problem or "binding failed again and again")
-        self._spawn(self._committer.let_go(claims))
+        self._spawn(self._let_go(entry, claims))
         return _refused(request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}")
 
     async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
@@ -171,6 +172,14 @@ class Rounds:
         else:  # the informer reports the pod's end, `Leftovers` removes its claims
             self._reporter.forget(entry.uid)
         self._changed.set()
+
+    async def _let_go(self, entry: Waiting, claims: list[AllocationClaim]) -> None:
+        try:
+            await self._committer.let_go(claims)
+        except errors.ClusterError as error:
+            log.warning("claims of pod %s: %s", entry.request.key, error)
+            self._backlog.retry(entry.uid)
+            self._changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

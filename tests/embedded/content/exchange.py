@@ -110,10 +110,16 @@ async def _table(send: Send, method: str, path: str, body: Obj) -> Obj:
 
 
 def masked_cells(columns: list[Obj], cells: list[Any]) -> list[Any]:
-    """Without ages, which differ at every look."""
+    """Without ages and other things that differ at every look."""
     ages = {"Age", "Last Seen", "First Seen", "Duration", "Last Schedule", "Created At"}
     masked = ["<age>" if column["name"] in ages and cell else cell for column, cell in zip(columns, cells, strict=True)]
-    return [re.sub(r"\(.* ago\)", "(<age> ago)", cell) if isinstance(cell, str) else cell for cell in masked]
+    return [_masked_cell(cell) if isinstance(cell, str) else cell for cell in masked]
+
+
+def _masked_cell(text: str) -> str:
+    text = re.sub(r"\(.* ago\)", "(<age> ago)", text)
+    text = re.sub(r"^10\.96\.[0-9]+\.[0-9]+$", "<address>", text)
+    return _masked(re.sub(r":3[0-9]{4}/", ":<port>/", text))
 
 
 def collection(version: str, plural: str) -> str:

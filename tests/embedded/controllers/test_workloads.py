@@ -93,7 +93,8 @@ async def test_recreate_has_no_two_versions_at_once(ground: Ground) -> None:
 
 async def test_a_failed_pod_of_a_replica_set_is_replaced(ground: Ground) -> None:
     await ground.create(kinds.DEPLOYMENTS, deployment(1))
-    (first,) = await ground.until_pods("app=web", lambda found: len(active(found)) == 1)
+    await available(ground, 1)
+    (first,) = await ground.list(kinds.PODS, "app=web")
     patch = {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}
     await ground.client.patch(kinds.PODS, first["metadata"]["name"], patch, namespace="default", subresource="status")
     found = await ground.until_pods("app=web", lambda found: len(found) == 2)
@@ -276,6 +277,17 @@ async def test_a_daemon_runs_on_a_cordoned_node_and_not_on_a_tainted_one(two_nod
         "app=agent", lambda found: len(active(found)) == 2 and all(p["spec"].get("tolerations") for p in found)
     )
     assert {p["spec"]["nodeName"] for p in found} == {"node-1", "node-2"}
+
+
+async def test_a_running_daemon_stays_under_a_taint_against_scheduling_only(ground: Ground) -> None:
+    await ground.create(kinds.DAEMON_SETS, daemon())
+    (first,) = await ground.until_pods("app=agent", lambda found: len(active(found)) == 1)
+    await ground.patch(kinds.NODES, "node-1", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}})
+    await ground.patch(kinds.DAEMON_SETS, "agent", {"metadata": {"labels": {"touched": "yes"}}})
+    await ground.until(kinds.DAEMON_SETS, "agent", lambda d: d["status"].get("numberReady") == 1)
+    assert (await ground.get(kinds.PODS, first["metadata"]["name"]))["metadata"]["uid"] == first["metadata"]["uid"]
+    await ground.patch(kinds.NODES, "node-1", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})
+    await ground.until_pods("app=agent", lambda found: not found)
 
 
 async def test_a_killed_daemon_pod_comes_back(ground: Ground) -> None:

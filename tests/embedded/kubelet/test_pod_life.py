@@ -324,7 +324,8 @@ async def test_readiness_gates_hold_a_pod_back(ground: Ground) -> None:
     await ground.client.patch(
         kinds.PODS, "p", patch, namespace="default", how=PatchType.strategic, subresource="status"
     )
-    await ground.until(kinds.PODS, "p", lambda p: _condition(p, "Ready") == "True")
+    ready = await ground.until(kinds.PODS, "p", lambda p: _condition(p, "Ready") == "True")
+    assert not any(each.get("reason") or each.get("message") for each in ready["status"]["conditions"])
 
 
 def _condition(found: Json, kind: str) -> str | None:

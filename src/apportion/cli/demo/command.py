@@ -9,6 +9,7 @@ import logging
 import re
 import tempfile
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -42,13 +43,18 @@ def command(
     logging.basicConfig(level=logging.ERROR)
     show = Screen(quiet=output == "json", picture=picture)
     try:
-        kept = asyncio.run(asyncio.wait_for(play(show), GIVE_UP))
+        kept = asyncio.run(in_time(play(show)))
     except TimeoutError:
         typer.echo(f"the story did not end within {GIVE_UP:g} s", err=True)
         raise typer.Exit(1) from None
     if output == "json":
         typer.echo(json.dumps(show.summary()))
     raise typer.Exit(0 if kept else 1)
+
+
+async def in_time(story: Awaitable[bool]) -> bool:
+    async with asyncio.timeout(GIVE_UP):
+        return await story
 
 
 async def play(show: Screen) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +78,9 @@ class World:
             if left <= 0:
                 return False
             self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), timeout=min(left, 1.0))
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, 1.0)):
+                    await self._changed.wait()
         return True
 
     def pods_of(self, app: str) -> list[Json]:

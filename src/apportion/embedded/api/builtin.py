@@ -1,4 +1,4 @@
-"""Admission that every cluster has: namespaces, service accounts, priorities, runtime classes, tolerations, RBAC.
+"""Admission that every cluster has: namespaces, accounts, priorities, runtime classes, limits, quotas, RBAC.
 
 Plugins change an object in place (`mutate`, before any webhook) or refuse it (`validate`, after all of
 them), in the order in which kube-apiserver runs them.
@@ -11,6 +11,8 @@ from typing import Any
 from apportion.embedded.api import rbac, status
 from apportion.embedded.api.attributes import Attributes, RequestInfo
 from apportion.embedded.api.builtin_accounts import ServiceAccounts
+from apportion.embedded.api.builtin_limits import LimitRanges
+from apportion.embedded.api.builtin_quotas import Quotas
 from apportion.embedded.api.rbac import Rbac, Rule
 from apportion.embedded.api.store import Bucket, Store
 
@@ -33,12 +35,15 @@ class Builtin:
         self._store = store
         self._authorizer = authorizer
         self._accounts = ServiceAccounts(store)
+        self._limits = LimitRanges(store)
+        self._quotas = Quotas(store)
 
     async def mutate(self, attrs: Attributes, obj: Obj) -> None:
         if attrs.operation == "CREATE":
             self._namespace_lives(attrs)
         if attrs.operation == "CREATE" and attrs.resource.model == _PODS and not attrs.subresource:
             spec = obj.setdefault("spec", {})
+            self._limits.fill(attrs, obj)
             await self._accounts.admit(attrs, obj)
             self._priority(attrs, spec)
             _default_tolerations(spec)
@@ -53,10 +58,17 @@ class Builtin:
             raise status.forbidden(attrs.resource, attrs.name, "this namespace may not be deleted")
         if obj is None or attrs.subresource:
             return
+        if attrs.operation == "CREATE" and attrs.resource.model == _PODS:
+            self._limits.check(attrs, obj)
         if attrs.resource.model == "scheduling_v1.PriorityClass":
             self._one_default_priority(attrs, obj)
         elif attrs.resource.group == rbac.GROUP:
             self._no_escalation(attrs, obj)
+
+    def check_quotas(self, attrs: Attributes, obj: Obj | None) -> None:
+        """The very last check: only what everybody else has let through is counted."""
+        if obj is not None:
+            self._quotas.check(attrs, obj)
 
     def _namespace_lives(self, attrs: Attributes) -> None:
         if not attrs.resource.namespaced or not attrs.namespace or "get" not in attrs.resource.verbs:

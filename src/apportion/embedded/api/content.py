@@ -72,6 +72,11 @@ class Content:
 
     def _check_type(self, resource: Resource, obj: Obj) -> None:
         version, kind = obj.get("apiVersion") or "", obj.get("kind") or ""
+        if not isinstance(version, str) or not isinstance(kind, str):
+            raise status.bad_request(
+                f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; "
+                "json parse error: apiVersion and kind must be strings"
+            )
         if resource.custom:
             self._check_custom_type(resource, obj, version, kind)
         if (version and version != resource.api_version) or (kind and kind != resource.kind):

@@ -173,7 +173,7 @@ class Writer:
         old = self._versions.from_storage(resource, current.decode())
         new = update.change(self._versions.from_storage(resource, current.decode()))
         new = self._decode_changed(resource, new, update, options)
-        _check_identity(target, new, current)
+        _check_identity(target, new, current, patched=update.patched or update.applied)
         if update.replaced and not new["metadata"].get("resourceVersion") and _insists_on_version(resource):
             raise _version_missing(target)
         self._content.complete(resource, new)
@@ -284,7 +284,7 @@ def _version_missing(target: Target) -> status.ApiStatus:
     return problem
 
 
-def _check_identity(target: Target, new: Obj, current: Stored) -> None:
+def _check_identity(target: Target, new: Obj, current: Stored, *, patched: bool) -> None:
     """Name, uid and resourceVersion that the new object claims."""
     meta = new["metadata"]
     name = meta.setdefault("name", target.name)
@@ -299,6 +299,9 @@ def _check_identity(target: Target, new: Obj, current: Stored) -> None:
     if revision and revision != str(current.revision):
         raise status.conflict(target.resource, target.name)
     uid = meta.get("uid")
+    if uid and uid != current.uid and patched:
+        cause = status.Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+        raise status.invalid(target.resource, target.name, [cause])
     if uid and uid != current.uid:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.uid}"
         raise status.conflict(target.resource, target.name, why)

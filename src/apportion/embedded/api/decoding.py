@@ -103,7 +103,6 @@ class _Base64(_Quantity):
     __slots__ = ()
 
 
-_PLAIN_TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z")
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 _RFC3339_MICRO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}(Z|[+-][0-9]{2}:[0-9]{2})")
 _GO_TIME = "2006-01-02T15:04:05Z07:00"
@@ -272,7 +271,14 @@ def _scalar(kind: Type, value: Any, place: str) -> Any:
 
 
 def _mismatch(value: Any, place: str, go_type: str) -> MismatchError:
-    names = ((bool, "bool"), (str, "string"), ((int, float), "number"), (list, "array"), (dict, "object"))
+    names = (
+        (type(None), "null"),
+        (bool, "bool"),
+        (str, "string"),
+        ((int, float), "number"),
+        (list, "array"),
+        (dict, "object"),
+    )
     given = next(name for kinds, name in names if isinstance(value, kinds))
     return MismatchError(f"json: cannot unmarshal {given} into Go struct field {place} of type {go_type}")
 
@@ -304,8 +310,6 @@ def _read_quantity(value: Any) -> str:
 
 
 def _read_time(value: Any) -> str:
-    if isinstance(value, str) and _PLAIN_TIME.fullmatch(value):
-        return value
     return _parse_time(value, _GO_TIME, _RFC3339).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

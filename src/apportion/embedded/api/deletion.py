@@ -69,6 +69,8 @@ class Deleter:
         else:
             meta.pop("finalizers", None)
         if not held and grace == 0:
+            if meta.get("deletionTimestamp"):
+                self._mark(obj, grace)
             return self._remove(target, obj, options, current)
         self._mark(obj, grace)
         if not obj["metadata"].get("deletionGracePeriodSeconds") and not held:

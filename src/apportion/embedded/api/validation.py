@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from apportion.embedded.api import decoding, problems
+from apportion.embedded.api import decoding, naming
 from apportion.embedded.api import validation_network as network
 from apportion.embedded.api import validation_objects as objects
 from apportion.embedded.api import validation_pods as pods
@@ -66,14 +66,14 @@ def _metadata(found: Problems, resource: Resource, new: Obj, old: Obj | None) ->
 
 def _annotations(found: Problems, given: Obj) -> None:
     for key in given:
-        found.all_of("metadata.annotations", key, problems.qualified_name(key.lower()))
+        found.all_of("metadata.annotations", key, naming.qualified_name(key.lower()))
     if sum(len(key) + len(value) for key, value in given.items()) > _ANNOTATIONS_LIMIT:
         found.too_long("metadata.annotations", _ANNOTATIONS_LIMIT)
 
 
 def _finalizers(found: Problems, finalizers: list[str]) -> None:
     for finalizer in finalizers:
-        found.all_of("metadata.finalizers", finalizer, problems.qualified_name(finalizer))
+        found.all_of("metadata.finalizers", finalizer, naming.qualified_name(finalizer))
     for index, finalizer in enumerate(finalizers):
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
@@ -107,18 +107,18 @@ def _deletion(found: Problems, new: Obj, old: Obj) -> None:
         )
 
 
-def _name_rule(resource: Resource) -> Callable[[str], list[str]]:
+def _name_rule(resource: Resource) -> naming.Rule:
     if resource.model in _PATH_SEGMENT_NAMES:
-        return problems.path_segment
+        return naming.path_segment
     if resource.model in _LABEL_NAMES:
         return _namespace_name
     if resource.model in _DNS1035_NAMES:
-        return problems.dns1035_label
-    return problems.dns_subdomain
+        return naming.dns1035_label
+    return naming.dns_subdomain
 
 
-def _namespace_name(name: str) -> list[str]:
-    return ["must not contain dots"] if "." in name else problems.dns_label(name)
+def _namespace_name(name: str) -> tuple[str, ...]:
+    return ("must not contain dots",) if "." in name else naming.dns_label(name)
 
 
 _RULES: dict[str, Check] = {

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from apportion.apis import quantity
-from apportion.embedded.api import problems
+from apportion.embedded.api import naming, problems
 from apportion.embedded.api.problems import NOT_NEGATIVE, Problems
 
 Obj = dict[str, Any]
@@ -35,7 +35,7 @@ def container(found: Problems, path: str, obj: Obj, volumes: set[str], *, host_n
     if not name:
         found.required(f"{path}.name")
     else:
-        found.all_of(f"{path}.name", name, problems.dns_label(name))
+        found.all_of(f"{path}.name", name, naming.dns_label(name))
     if not obj.get("image"):
         found.required(f"{path}.image")
     elif obj["image"] != obj["image"].strip():
@@ -88,12 +88,12 @@ def is_extended(name: str) -> bool:
 
 
 def _amount(found: Problems, path: str, name: str, text: str) -> None:
-    wrong = problems.qualified_name(name)
+    wrong = naming.qualified_name(name)
     found.all_of(path, name, wrong)
     if "/" not in name and name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):
         found.invalid(path, name, "must be a standard resource type or fully qualified")
         found.invalid(path, name, "must be a standard resource for containers")
-    elif "/" in name and is_extended(name) and problems.qualified_name(f"requests.{name}"):
+    elif "/" in name and is_extended(name) and naming.qualified_name(f"requests.{name}"):
         found.invalid(path, name, "doesn't follow extended resource name standard")
     amount = quantity.nanos(text)
     if amount < 0:
@@ -107,7 +107,7 @@ def _ports(found: Problems, path: str, ports: list[Obj], *, host_network: bool) 
     for index, port in enumerate(ports):
         here = f"{path}[{index}]"
         if name := port.get("name"):
-            wrong = problems.port_name(name)
+            wrong = naming.port_name(name)
             found.all_of(f"{here}.name", name, wrong)
             if not wrong and name in names:
                 found.duplicate(f"{here}.name", name)
@@ -151,7 +151,7 @@ def _environment_source(found: Problems, path: str, variable: Obj) -> None:
             if not key:
                 found.required(f"{path}.{name}.key")
             else:
-                found.all_of(f"{path}.{name}.key", key, problems.config_key(key))
+                found.all_of(f"{path}.{name}.key", key, naming.config_key(key))
     if not given:
         why = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
         found.invalid(path, "", why)
@@ -168,7 +168,7 @@ def _field_path(found: Problems, path: str, field: Obj) -> None:
         found.required(f"{path}.fieldPath")
     elif keyed:
         key = keyed["key"]
-        found.all_of(f"{path}.fieldPath", key, problems.qualified_name(key.lower()))
+        found.all_of(f"{path}.fieldPath", key, naming.qualified_name(key.lower()))
     elif given not in _FIELD_PATHS:
         why = f"error converting fieldPath: field label not supported: {given}"
         found.invalid(f"{path}.fieldPath", given, why)

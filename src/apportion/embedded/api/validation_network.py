@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.embedded.api import problems
+from apportion.embedded.api import naming, problems
 from apportion.embedded.api.problems import Problems
 from apportion.embedded.api.validation_selectors import labels
 
@@ -26,13 +26,13 @@ def service(found: Problems, new: Obj, old: Obj | None) -> None:
         if not name:
             found.required("spec.externalName")
         else:
-            found.all_of("spec.externalName", name, problems.dns_subdomain(name.removesuffix(".")))
+            found.all_of("spec.externalName", name, naming.dns_subdomain(name.removesuffix(".")))
     _ports(found, ports, kind)
     labels(found, "spec.selector", spec.get("selector") or {})
     found.one_of("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
     for index, address in enumerate(spec.get("clusterIPs") or ()):
         if address != "None":
-            found.all_of(f"spec.clusterIPs[{index}]", address, problems.ip_address(address))
+            found.all_of(f"spec.clusterIPs[{index}]", address, naming.ip_address(address))
     found.one_of("spec.type", kind, _TYPES)
     before = (old or {}).get("spec") or {}
     fixed = before.get("clusterIP") and before.get("type") != "ExternalName" and kind != "ExternalName"
@@ -48,7 +48,7 @@ def _ports(found: Problems, ports: list[Obj], kind: str) -> None:
         if not name and len(ports) > 1:
             found.required(f"{here}.name")
         elif name:
-            found.all_of(f"{here}.name", name, problems.dns_label(name))
+            found.all_of(f"{here}.name", name, naming.dns_label(name))
             if name in names:
                 found.duplicate(f"{here}.name", name)
         names.add(name)
@@ -72,7 +72,7 @@ def endpoint_slice(found: Problems, new: Obj, old: Obj | None) -> None:
             found.required(f"endpoints[{index}].addresses", "must contain at least 1 address")
         if kind in ("IPv4", "IPv6"):
             for position, address in enumerate(addresses):
-                found.all_of(f"endpoints[{index}].addresses[{position}]", address, problems.ip_address(address))
+                found.all_of(f"endpoints[{index}].addresses[{position}]", address, naming.ip_address(address))
     for index, port in enumerate(new.get("ports") or ()):
         found.one_of(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS)
     if old is not None:

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from apportion.apis import quantity
-from apportion.embedded.api import problems
+from apportion.embedded.api import naming, problems
 from apportion.embedded.api.problems import Problems
 from apportion.embedded.api.validation_scheduling import taints
 from apportion.embedded.api.validation_selectors import label_selector
@@ -38,11 +38,11 @@ _QUOTA_RESOURCES = {
 def config_map(found: Problems, new: Obj, old: Obj | None) -> None:
     data, binary = new.get("data") or {}, new.get("binaryData") or {}
     for key in data:
-        found.all_of(f"data[{key}]", key, problems.config_key(key))
+        found.all_of(f"data[{key}]", key, naming.config_key(key))
         if key in binary:
             found.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     for key in binary:
-        found.all_of(f"binaryData[{key}]", key, problems.config_key(key))
+        found.all_of(f"binaryData[{key}]", key, naming.config_key(key))
     if sum(len(value.encode()) for value in data.values()) + _decoded_size(binary) > LARGEST_DATA:
         found.too_long("[]", LARGEST_DATA)
     _frozen(found, new, old, ("data", "binaryData"))
@@ -51,7 +51,7 @@ def config_map(found: Problems, new: Obj, old: Obj | None) -> None:
 def secret(found: Problems, new: Obj, old: Obj | None) -> None:
     data, kind = new.get("data") or {}, new.get("type") or ""
     for key in data:
-        found.all_of(f"data[{key}]", key, problems.config_key(key))
+        found.all_of(f"data[{key}]", key, naming.config_key(key))
     if _decoded_size(data) > LARGEST_DATA:
         found.too_long("data", LARGEST_DATA)
     wanted = _SECRET_KEYS.get(kind, ())
@@ -196,7 +196,7 @@ def storage_class(found: Problems, new: Obj, old: Obj | None) -> None:
 
 def runtime_class(found: Problems, new: Obj, old: Obj | None) -> None:
     handler = new.get("handler") or ""
-    found.all_of("handler", handler, problems.dns_label(handler))
+    found.all_of("handler", handler, naming.dns_label(handler))
     if old is not None:
         found.immutable("handler", handler, old.get("handler"))
 

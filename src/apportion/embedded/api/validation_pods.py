@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.embedded.api import problems
+from apportion.embedded.api import naming
 from apportion.embedded.api import validation_containers as containers
 from apportion.embedded.api.problems import Problems
 from apportion.embedded.api.validation_scheduling import pod_scheduling
@@ -43,12 +43,12 @@ def pod_spec(found: Problems, path: str, spec: Obj) -> None:
     found.one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS_POLICIES)
     pod_scheduling(found, path, spec)
     for field, rule in (
-        ("hostname", problems.dns_label),
-        ("subdomain", problems.dns_label),
-        ("nodeName", problems.dns_subdomain),
-        ("serviceAccountName", problems.dns_subdomain),
-        ("priorityClassName", problems.dns_subdomain),
-        ("runtimeClassName", problems.dns_subdomain),
+        ("hostname", naming.dns_label),
+        ("subdomain", naming.dns_label),
+        ("nodeName", naming.dns_subdomain),
+        ("serviceAccountName", naming.dns_subdomain),
+        ("priorityClassName", naming.dns_subdomain),
+        ("runtimeClassName", naming.dns_subdomain),
     ):
         if spec.get(field):
             found.all_of(f"{path}.{field}", spec[field], rule(spec[field]))

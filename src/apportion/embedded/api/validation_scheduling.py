@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.embedded.api import problems
+from apportion.embedded.api import naming
 from apportion.embedded.api.problems import Problems
 from apportion.embedded.api.validation_selectors import label_selector, labels
 
@@ -30,9 +30,9 @@ def taints(found: Problems, path: str, given: list[Obj]) -> None:
     for index, taint in enumerate(given):
         here = f"{path}[{index}]"
         key, effect = taint.get("key") or "", taint.get("effect") or ""
-        found.all_of(f"{here}.key", key, problems.qualified_name(key))
+        found.all_of(f"{here}.key", key, naming.qualified_name(key))
         if taint.get("value"):
-            found.all_of(f"{here}.value", taint["value"], problems.label_value(taint["value"]))
+            found.all_of(f"{here}.value", taint["value"], naming.label_value(taint["value"]))
         found.one_of(f"{here}.effect", effect, TAINT_EFFECTS)
         if (key, effect) in seen:
             found.duplicate(here, {"Key": key, "Effect": effect}, "taints must be unique by key and effect pair")
@@ -43,14 +43,14 @@ def _toleration(found: Problems, path: str, toleration: Obj) -> None:
     key, operator = toleration.get("key") or "", toleration.get("operator") or ""
     value, effect = toleration.get("value") or "", toleration.get("effect") or ""
     if key:
-        found.all_of(f"{path}.key", key, problems.qualified_name(key))
+        found.all_of(f"{path}.key", key, naming.qualified_name(key))
     elif operator != "Exists":
         why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         found.invalid(f"{path}.operator", operator, why)
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         found.invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator in ("Equal", ""):
-        found.all_of(f"{path}.operator", value, problems.label_value(value))
+        found.all_of(f"{path}.operator", value, naming.label_value(value))
     elif operator == "Exists":
         if value:
             found.invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
@@ -110,7 +110,7 @@ def _node_requirement(found: Problems, path: str, requirement: Obj) -> None:
         case _:
             found.invalid(f"{path}.operator", operator, "not a valid selector operator")
     key = requirement.get("key") or ""
-    found.all_of(f"{path}.key", key, problems.qualified_name(key))
+    found.all_of(f"{path}.key", key, naming.qualified_name(key))
 
 
 def _pod_term(found: Problems, path: str, term: Obj) -> None:
@@ -118,11 +118,11 @@ def _pod_term(found: Problems, path: str, term: Obj) -> None:
         if part in term:
             label_selector(found, f"{path}.{part}", term[part])
     for index, namespace in enumerate(term.get("namespaces") or ()):
-        found.all_of(f"{path}.namespaces[{index}]", namespace, problems.dns_label(namespace))
+        found.all_of(f"{path}.namespaces[{index}]", namespace, naming.dns_label(namespace))
     key = term.get("topologyKey") or ""
     if not key:
         found.required(f"{path}.topologyKey", "can not be empty")
-    found.all_of(f"{path}.topologyKey", key, problems.qualified_name(key))
+    found.all_of(f"{path}.topologyKey", key, naming.qualified_name(key))
 
 
 def _spreading(found: Problems, path: str, constraints: list[Obj]) -> None:
@@ -144,7 +144,7 @@ def _gates(found: Problems, path: str, gates: list[Obj]) -> None:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name") or ""
-        found.all_of(f"{path}[{index}]", name, problems.qualified_name(name))
+        found.all_of(f"{path}[{index}]", name, naming.qualified_name(name))
         if name in seen:
             found.duplicate(f"{path}[{index}]", name)
         seen.add(name)

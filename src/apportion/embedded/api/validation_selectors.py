@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.embedded.api import problems
+from apportion.embedded.api import naming
 from apportion.embedded.api.problems import Problems
 
 Obj = dict[str, Any]
@@ -12,8 +12,8 @@ Obj = dict[str, Any]
 
 def labels(found: Problems, path: str, given: Obj) -> None:
     for key, value in given.items():
-        found.all_of(path, key, problems.qualified_name(key))
-        found.all_of(path, value, problems.label_value(value))
+        found.all_of(path, key, naming.qualified_name(key))
+        found.all_of(path, value, naming.label_value(value))
 
 
 def label_selector(found: Problems, path: str, selector: Obj) -> bool:
@@ -31,9 +31,9 @@ def label_selector(found: Problems, path: str, selector: Obj) -> bool:
                 found.forbidden(f"{here}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
         else:
             found.invalid(f"{here}.operator", operator or "", "not a valid selector operator")
-        found.all_of(f"{here}.key", expression.get("key") or "", problems.qualified_name(expression.get("key") or ""))
+        found.all_of(f"{here}.key", expression.get("key") or "", naming.qualified_name(expression.get("key") or ""))
         for position, value in enumerate(values):
-            found.all_of(f"{here}.values[{position}]", value, problems.label_value(value))
+            found.all_of(f"{here}.values[{position}]", value, naming.label_value(value))
     return len(found.causes) == before
 
 

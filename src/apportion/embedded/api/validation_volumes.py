@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.embedded.api import problems
+from apportion.embedded.api import naming
 from apportion.embedded.api.problems import Problems
 
 Obj = dict[str, Any]
@@ -31,7 +31,7 @@ def volumes(found: Problems, path: str, given: list[Obj]) -> set[str]:
         if not name:
             found.required(f"{here}.name")
             continue
-        wrong = problems.dns_label(name)
+        wrong = naming.dns_label(name)
         found.all_of(f"{here}.name", name, wrong)
         if not wrong and name in names:
             found.duplicate(f"{here}.name", name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from yarl import URL
 
-from apportion.embedded.api import cel, problems
+from apportion.embedded.api import cel, naming, problems
 from apportion.embedded.api.problems import Problems
 from apportion.embedded.api.validation_selectors import label_selector
 from apportion.embedded.api.webhook_rules import CONDITION_VARIABLES
@@ -37,7 +37,7 @@ def validating(found: Problems, new: Obj, old: Obj | None) -> None:
 
 def _webhook(found: Problems, path: str, hook: Obj) -> None:
     name = hook.get("name") or ""
-    wrong = problems.dns_subdomain(name)
+    wrong = naming.dns_subdomain(name)
     if not name:
         found.required(f"{path}.name")
     elif wrong:
@@ -112,7 +112,7 @@ def _service_path(found: Problems, path: str, given: str) -> None:
         if not segment:
             found.invalid(path, given, f"segment[{index}] may not be empty")
         else:
-            found.all_of(path, given, (f"segment[{index}]: {why}" for why in problems.dns_subdomain(segment)))
+            found.all_of(path, given, (f"segment[{index}]: {why}" for why in naming.dns_subdomain(segment)))
 
 
 def _url(found: Problems, path: str, text: str) -> None:
@@ -148,7 +148,7 @@ def _conditions(found: Problems, path: str, conditions: list[Obj]) -> None:
         if not name:
             found.required(f"{here}.name")
         else:
-            found.all_of(f"{here}.name", name, problems.qualified_name(name))
+            found.all_of(f"{here}.name", name, naming.qualified_name(name))
             if name in names:
                 found.duplicate(f"{here}.name", name)
         names.add(name)

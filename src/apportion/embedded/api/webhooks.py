@@ -3,7 +3,7 @@
     built-in plugins -> mutating webhooks, one after the other by the names of their configurations
         (-> once more, if one of them changed the object: plugins, and the webhooks that ask for it)
     validation (elsewhere)
-    built-in checks -> validating webhooks, all at the same time
+    built-in checks -> validating webhooks, all at the same time -> quotas
 
 A webhook that cannot be called or answers nonsense fails the request or is passed over, as its failure
 policy says; a patch that does not apply always fails it.
@@ -77,12 +77,11 @@ class Admission:
         """Refuses by raising ApiStatus."""
         await self._builtin.validate(attrs, obj, old)
         concerned = self._validating.concerned(attrs)
-        if not concerned:
-            return
         calls = (self._validate_by(hook, resource, attrs, obj, old) for hook, resource in concerned)
-        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        for outcome in await asyncio.gather(*calls, return_exceptions=True) if concerned else ():
             if isinstance(outcome, BaseException):
                 raise outcome
+        self._builtin.check_quotas(attrs, obj)
 
     async def _mutate_by(self, hook: Hook, resource: Resource, attrs: Attributes, obj: Obj) -> Obj | None:
         """The changed object, or None if the webhook has nothing to say about it."""

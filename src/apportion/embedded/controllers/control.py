@@ -40,7 +40,7 @@ class Reconciler(ABC):
         self.client = control.client
         self.informers = control.informers
         self.clock = control.clock
-        self.recorder = Recorder(control.client, self.component or f"{self.name}-controller")
+        self.recorder = Recorder(control.client, self.component or f"{self.name}-controller", ordered=True)
         self.queue: WorkQueue[Key] = WorkQueue(self.name, longest_backoff=10.0)
 
     @abstractmethod

@@ -9,9 +9,9 @@ import msgspec
 
 from apportion.apis.kinds import DAEMON_SETS, NODES, PODS
 from apportion.apis.noderules import compile_rules
-from apportion.apis.nodes import Node, Taint
+from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
-from apportion.core.filters.nodes import tolerated
+from apportion.core.filters.nodes import HARD_EFFECTS, tolerated
 from apportion.embedded.controllers import adoption, pods, templates
 from apportion.embedded.controllers.control import Control, Json, Key, Reconciler, deleting
 from apportion.embedded.controllers.podsets import PodSet
@@ -63,13 +63,18 @@ class DaemonSets(Reconciler):
         if deleting(owner):
             return None
         digest = await self._revisions.current(owner)
-        wanted = [node for node in self.informers.of(NODES) if should_run(owner["spec"]["template"], node)]
         by_node = _by_node(mine)
+        wanted = [node for node in self.informers.of(NODES) if self._belongs(owner, node, by_node)]
         failed = await self._place(key, owner, wanted, by_node, digest)
         await self._update(key, owner, wanted, by_node, digest)
         again = await self._report(owner, wanted, by_node, digest)
         await self._revisions.forget(owner, {pods.labels(pod).get(HASH_LABEL, "") for pod in mine} | {digest})
         return _FAILED_POD_SECONDS if failed else again
+
+    def _belongs(self, owner: Json, node: Json, by_node: dict[str, list[Json]]) -> bool:
+        """Where a daemon runs already it may stay on, unless a taint drives it away."""
+        there = any(pods.active(pod) for pod in by_node.get(node["metadata"]["name"], ()))
+        return should_run(owner["spec"]["template"], node, effects=("NoExecute",) if there else HARD_EFFECTS)
 
     async def _place(
         self, key: Key, owner: Json, wanted: list[Json], by_node: dict[str, list[Json]], digest: str
@@ -146,8 +151,8 @@ class DaemonSets(Reconciler):
         return pod
 
 
-def should_run(template: Json, node: Json) -> bool:
-    """Whether a daemon of this template belongs on a node."""
+def should_run(template: Json, node: Json, *, effects: tuple[str, ...] = HARD_EFFECTS) -> bool:
+    """Whether a daemon of this template belongs on a node, judged by taints of these effects."""
     pod = msgspec.convert({"metadata": {}, "spec": template["spec"]}, Pod, strict=False)
     here = msgspec.convert(node, Node, strict=False)
     rules = compile_rules(pod)
@@ -157,13 +162,9 @@ def should_run(template: Json, node: Json) -> bool:
     if rules.required is not None and not rules.required.matches(here.metadata.name, labels):
         return False
     return all(
-        (taint.key, taint.effect) in _TOLERATED or taint.effect == "PreferNoSchedule" or _tolerates(taint, pod)
+        taint.effect not in effects or (taint.key, taint.effect) in _TOLERATED or tolerated(taint, pod.spec.tolerations)
         for taint in here.spec.taints
     )
-
-
-def _tolerates(taint: Taint, pod: Pod) -> bool:
-    return tolerated(taint, pod.spec.tolerations)
 
 
 def _pin(spec: Json, node: str) -> None:

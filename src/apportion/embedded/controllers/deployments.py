@@ -126,7 +126,10 @@ class Deployments(Reconciler):
         if (meta.get("annotations") or {}).get(REVISION) == revision:
             return
         patch = {"metadata": {"annotations": {REVISION: revision}}}
-        written = await self.client.patch(DEPLOYMENTS, meta["name"], patch, namespace=meta["namespace"])
+        # Through the status endpoint: elsewhere a Deployment's annotations count as a change of its spec.
+        written = await self.client.patch(
+            DEPLOYMENTS, meta["name"], patch, namespace=meta["namespace"], subresource="status"
+        )
         self._expectations.written(key, self.informers.of(DEPLOYMENTS), written)
 
     async def _resize(self, key: Key, deployment: Json, target: Json, size: int) -> Json:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from apportion.embedded.api.server import ApiServer
 from apportion.embedded.controllers.control import Control
+from apportion.embedded.controllers.cronjobs import CronJobs
 from apportion.embedded.controllers.daemonsets import DaemonSets
 from apportion.embedded.controllers.deployments import Deployments
 from apportion.embedded.controllers.disruption import DisruptionBudgets
@@ -19,6 +20,7 @@ from apportion.embedded.controllers.replicasets import ReplicaSets
 from apportion.embedded.controllers.scheduler import DefaultScheduler
 from apportion.embedded.controllers.serviceaccounts import ServiceAccounts
 from apportion.embedded.controllers.statefulsets import StatefulSets
+from apportion.embedded.controllers.volumes import VolumeClaims
 
 
 class Part(Protocol):
@@ -38,6 +40,7 @@ def controllers(control: Control, server: ApiServer, ca: str) -> list[Part]:
         StatefulSets(control),
         DaemonSets(control),
         Jobs(control),
+        CronJobs(control),
         EndpointsOfServices(control),
         Namespaces(control, server.registry, server.store),
         GarbageCollector(control.client, server.registry, server.store),
@@ -45,5 +48,6 @@ def controllers(control: Control, server: ApiServer, ca: str) -> list[Part]:
         PodGarbage(control),
         ServiceAccounts(control, ca),
         DisruptionBudgets(control),
+        VolumeClaims(control),
         DefaultScheduler(control),
     ]

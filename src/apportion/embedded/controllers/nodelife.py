@@ -68,6 +68,7 @@ class NodeLife(Reconciler):
         node = self.informers.of(NODES).get(name)
         if node is None:
             return await self._clear_gone_node(name)
+        self._tainted.pop((name, ""), None)
         silent_in = self._silent_in(node)
         state = _ready_state(node)
         if silent_in is not None and silent_in <= 0 and state != "Unknown":

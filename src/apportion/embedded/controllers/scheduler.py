@@ -45,7 +45,7 @@ class DefaultScheduler:
         self._client = control.client
         self._informers = control.informers
         self._clock = control.clock
-        self._recorder = Recorder(control.client, names.DEFAULT_SCHEDULER)
+        self._recorder = Recorder(control.client, names.DEFAULT_SCHEDULER, ordered=True)
         self._fleet = Fleet(Catalog.shipped())
         self._siblings: Counter[tuple[str, str]] = Counter()  # node and owner -> pods
         self._start = 0  # where the next look at the nodes begins

@@ -68,7 +68,7 @@ class Kubelet:
             shared=site.root / "volumes",
             client=site.client,
             clock=site.clock,
-            recorder=Recorder(site.client, "kubelet", host=plan.name),
+            recorder=Recorder(site.client, "kubelet", host=plan.name, ordered=True),
             settings=site.settings,
             devices=self._make_devices(),
             cgroups=Cgroups(self.root),

@@ -116,12 +116,15 @@ def _condition(
     record: PodRecord, pod: Mapping[str, Any], kind: str, now: float, *, ok: bool, why: tuple[str, str]
 ) -> Json:
     """One condition; its transition time moves only when its status does."""
-    condition: Json = {"type": kind, "status": "True" if ok else "False", "lastProbeTime": None}
     reason, message = why
-    if reason:
-        condition["reason"] = reason
-    if message:
-        condition["message"] = message
+    # The status is sent as a patch: what no longer holds must be taken back by name.
+    condition: Json = {
+        "type": kind,
+        "status": "True" if ok else "False",
+        "lastProbeTime": None,
+        "reason": reason or None,
+        "message": message or None,
+    }
     if generation := pod["metadata"].get("generation"):
         condition["observedGeneration"] = generation
     before = record.conditions.get(kind)

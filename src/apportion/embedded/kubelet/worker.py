@@ -103,7 +103,11 @@ class PodWorker:
     async def run(self) -> None:
         """The whole life."""
         if (self._object.get("status") or {}).get("phase") not in TERMINAL:
-            await self._live()
+            try:
+                await self._live()
+            except Exception as error:
+                log.exception("pod %s: its life failed", self.uid)
+                await self._give_up(error)
         self.finished = True
         while not (self._deleting or self.gone):
             await self._something()
@@ -141,6 +145,13 @@ class PodWorker:
         finally:
             self._release_address()
         self.finished = True
+        await self._publish(final=True)
+
+    async def _give_up(self, error: Exception) -> None:
+        """Something in here is broken: the pod ends with the reason instead of hanging in mid-air."""
+        await asyncio.gather(*(container.kill() for container in self._containers.values()))
+        self._record.verdict = ("KubeletError", f"{type(error).__name__}: {error}")
+        self._warn(*self._record.verdict)
         await self._publish(final=True)
 
     async def _admit(self) -> bool:

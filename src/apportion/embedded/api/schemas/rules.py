@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from apportion.embedded.api import schema_rules
 from apportion.embedded.api.schemas import defaulting, pruning, structural
 from apportion.embedded.api.status import Cause
 
@@ -148,6 +149,7 @@ def _structural(schema: Mapping[str, Any], level: Level, path: str) -> Iterator[
     yield from _forbidden(schema, path)
     yield from _lists(schema, path)
     yield from _pattern(schema, path)
+    yield from schema_rules.refused(schema, path)
     yield from _children(schema, level, path)
     for name in _JUNCTORS:
         for index, inner in enumerate(schema.get(name) or []):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from apportion.embedded.api import schema_rules
 from apportion.embedded.api.registry import Resource
 from apportion.embedded.api.schemas import formats
 from apportion.embedded.api.status import Cause
@@ -64,6 +65,7 @@ def check(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Cause]:
         yield from _object_rules(schema, value, old, path)
     elif isinstance(value, list):
         yield from _list_rules(schema, value, old, path)
+    yield from schema_rules.violations(schema, value, None if old is ABSENT else old, path)
 
 
 def _types(schema: Schema) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from apportion.embedded.api import metadata, negotiation, rendering, status
+from apportion.embedded.api import decoding, metadata, negotiation, rendering, status
 from apportion.embedded.api.attributes import User
 from apportion.embedded.api.conversion import Versions, bucket_of
 from apportion.embedded.api.crud import Options, Target, Update, Writer
@@ -64,6 +64,7 @@ class Subresources:
         _only(route, "create")
         options = write_options(query, user, request.headers.get("user-agent", ""), "create")
         body = negotiation.decode_object(request.body, negotiation.media_of(request.headers))
+        body = _typed(_KINDS.get(route.subresource, "Binding"), body)
         if route.subresource == "token":
             return rendering.answer(await self._token(route, body), accept, code=201)
         answer = await self._move(route, body, options)
@@ -71,11 +72,7 @@ class Subresources:
 
     async def _move(self, route: Route, body: Obj, options: Options) -> Obj:
         kind = "Eviction" if route.subresource == "eviction" else "Binding"
-        if body.get("kind") not in (None, "", kind):
-            raise status.bad_request(f"{body['kind']} cannot be handled as a {kind}")
         meta = body.get("metadata") or {}
-        if not isinstance(meta, dict) or not isinstance(body.get("deleteOptions") or {}, dict):
-            raise status.bad_request(f"{kind} cannot be read: metadata and deleteOptions must be objects")
         pods = self._registry.find("", "v1", "pods")
         assert pods is not None
         name = route.name if not _is_binding(route) else str(meta.get("name") or "")
@@ -102,9 +99,10 @@ class Subresources:
         options = write_options(query, user, request.headers.get("user-agent", ""), route.verb)
         if route.verb == "update":
             body = negotiation.decode_object(request.body, negotiation.media_of(request.headers))
-            make: Callable[[Obj], Obj] = lambda _scale: body  # noqa: E731
+            make: Callable[[Obj], Obj] = lambda _scale: _typed("Scale", body)  # noqa: E731
         elif route.verb == "patch":
-            make = self._patcher.change(_scale_target(route), request)
+            patched = self._patcher.change(Target(_RESOURCES["Scale"], route.namespace, route.name), request)
+            make = lambda scale: _typed("Scale", patched(scale))  # noqa: E731
         else:
             raise status.method_not_allowed()
         update = Update(scale.change(resource, make))
@@ -128,6 +126,22 @@ def _only(route: Route, verb: str) -> None:
         raise status.method_not_allowed()
 
 
-def _scale_target(route: Route) -> Target:
-    scales = Resource("autoscaling", "v1", "Scale", "scales", "scale", namespaced=True, model="autoscaling_v1.Scale")
-    return Target(scales, route.namespace, route.name)
+def _typed(kind: str, body: Obj) -> Obj:
+    """The body of a subresource as its own kind; a wrong type is a 400 as for every object."""
+    given = body.get("kind")
+    if given not in (None, "", kind):
+        raise status.bad_request(f"{given} cannot be handled as a {kind}")
+    return decoding.canonical(_RESOURCES[kind], body)[0]
+
+
+def _resource(group: str, module: str, kind: str) -> Resource:
+    return Resource(group, "v1", kind, f"{kind.lower()}s", kind.lower(), namespaced=True, model=f"{module}.{kind}")
+
+
+_KINDS = {"token": "TokenRequest", "eviction": "Eviction", "binding": "Binding"}
+_RESOURCES = {
+    "Binding": _resource("", "core_v1", "Binding"),
+    "Eviction": _resource("policy", "policy_v1", "Eviction"),
+    "Scale": _resource("autoscaling", "autoscaling_v1", "Scale"),
+    "TokenRequest": _resource("authentication.k8s.io", "authentication_v1", "TokenRequest"),
+}

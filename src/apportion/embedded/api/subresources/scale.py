@@ -56,22 +56,12 @@ def change(resource: Resource, make: Callable[[Obj], Obj]) -> Callable[[Obj], Ob
 
 
 def _check(resource: Resource, obj: Obj, scale: Obj) -> None:
-    version, kind = scale.get("apiVersion", "autoscaling/v1"), scale.get("kind", "Scale")
-    if kind != "Scale" or not str(version).startswith("autoscaling/"):
-        raise status.bad_request(f'{kind} in version "{version}" cannot be handled as a Scale')
-    meta = scale.get("metadata") or {}
-    name = meta.get("name") if isinstance(meta, dict) else None
+    name = (scale.get("metadata") or {}).get("name")
     if name and name != obj["metadata"]["name"]:
         raise status.bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({obj['metadata']['name']})"
         )
-    spec = scale.get("spec") or {}
-    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
-    if replicas is None or isinstance(replicas, bool) or not isinstance(replicas, int):
-        raise status.bad_request(
-            'Scale in version "v1" cannot be handled as a Scale: json: cannot unmarshal '
-            f"{type(replicas).__name__} into Go struct field ScaleSpec.spec.replicas of type int32"
-        )
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
     if replicas < 0 and not resource.custom:
         problem = Cause("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
         raise status.invalid(_SCALE, str(obj["metadata"]["name"]), [problem])

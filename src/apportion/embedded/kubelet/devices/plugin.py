@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import grpc
@@ -66,7 +66,8 @@ class Plugin:
         self._check_alive()
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=list(ids))])
         try:
-            response = await self._stub.Allocate(request)
+            with _closing_is_an_error():
+                response = await self._stub.Allocate(request)
         except grpc.aio.AioRpcError as error:
             raise AllocationError(go_text(error)) from None
         if not response.container_responses:
@@ -96,7 +97,8 @@ class Plugin:
         request = pb.PreStartContainerRequest(devices_ids=list(ids))
         try:
             self._check_alive()
-            await self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS)
+            with _closing_is_an_error():
+                await self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS)
         except AllocationError as error:
             raise PluginError(f"device plugin PreStartContainer rpc failed with err: {error}") from None
         except grpc.aio.AioRpcError as error:
@@ -122,6 +124,18 @@ class Plugin:
     def _check_alive(self) -> None:
         if self.stopped:
             raise AllocationError(f"endpoint {self.socket} has been stopped")
+
+
+@contextlib.contextmanager
+def _closing_is_an_error() -> Iterator[None]:
+    """A connection closed under a call (its plugin registered anew) looks as if our own task were cancelled."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise AllocationError("rpc error: code = Canceled desc = grpc: the client connection is closing") from None
 
 
 def go_text(error: grpc.aio.AioRpcError) -> str:

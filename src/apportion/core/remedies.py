@@ -1,0 +1,143 @@
+"""Changes that would admit a pod, and how to make them in the core.
+
+A remedy is data; `apply` makes it true on a fleet and gives back the request as it would have to be. Whoever
+proposes one tries it out first, so that an answer is never a guess.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import msgspec
+
+from apportion.apis import names, profiles
+from apportion.apis.noderules import NodeRules
+from apportion.apis.pods import Toleration
+from apportion.apis.request import Request
+from apportion.core.facts import GpuFacts, NodeFacts
+from apportion.core.fleet import Fleet
+from apportion.core.node import NodeState
+from apportion.core.reasons import Code
+from apportion.core.refusals import Remedy
+
+SMALLER, MODEL, QUOTA, FREE, RULE, ADD = "profile", "model", "quota", "free", "rule", "add"
+_NEW_NODE = "a-new-node"
+
+
+def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
+    """Make the change; the request that should be placed now."""
+    match remedy.kind:
+        case "profile" | "model":
+            return instead(request, remedy.subject, remedy.instead)
+        case "free":
+            for uid in remedy.uids:
+                end_pod(fleet, uid)
+            return request
+        case "rule":
+            return relax(fleet, request, Code(remedy.code), remedy.subject, remedy.node)
+        case "add":
+            add_twin(fleet, remedy.node)
+            return request
+        case _:
+            return request
+
+
+def instead(request: Request, asked: str, other: str) -> Request:
+    """The request with another profile, share or number of GPUs."""
+    if request.slices:
+        return with_profile(request, asked, other)
+    if request.share is not None:
+        fraction = request.share.milli is not None
+        share = msgspec.structs.replace(request.share, **{"milli" if fraction else "memory_mib": int(other)})
+        return msgspec.structs.replace(request, share=share)
+    resources = {**request.resources, names.NVIDIA_GPU: int(other)}
+    return msgspec.structs.replace(request, whole_gpus=int(other), resources=resources)
+
+
+def with_profile(request: Request, asked: str, other: str) -> Request:
+    """Every slice of one profile replaced by one of another."""
+    slices = tuple(msgspec.structs.replace(w, profile=other) if w.profile == asked else w for w in request.slices)
+    count = sum(want.profile == asked for want in request.slices)
+    resources = dict(request.resources)
+    held = resources.pop(profiles.slice_resource(asked), 0)
+    if held:
+        resource = profiles.slice_resource(other)
+        resources[resource] = resources.get(resource, 0) + held
+    if names.GPU_MEMORY in resources:
+        # Admission derives it from the profiles, so it follows them.
+        change = (profiles.memory_gb(other) - profiles.memory_gb(asked)) * count
+        resources[names.GPU_MEMORY] = max(0, resources[names.GPU_MEMORY] + change)
+    return msgspec.structs.replace(request, slices=slices, resources=resources)
+
+
+def end_pod(fleet: Fleet, uid: str) -> None:
+    for piece in fleet.slices_of(uid):
+        fleet.remove_slice(piece.key)
+    for share in fleet.shares_of(uid):
+        fleet.remove_share(share.key)
+    fleet.remove_pod(uid)
+
+
+def relax(fleet: Fleet, request: Request, code: Code, subject: str, node: str) -> Request:
+    """Without the rule that stands in the way on this node: the pod's rule, or the node's state."""
+    rules = request.rules
+    state = fleet.nodes[node]
+    assert state.facts is not None
+    match code:
+        case Code.CORDONED:
+            fleet.set_node(dataclasses.replace(state.facts, unschedulable=False))
+        case Code.AGENT_NOT_READY:
+            fleet.set_gpus(node, [gpu.facts for gpu in state.gpus.values()], ready=True)
+        case Code.NOT_MIG_CAPABLE:
+            labels = {**state.facts.labels, names.MIG_CAPABLE_LABEL: "true"}
+            fleet.set_node(dataclasses.replace(state.facts, labels=labels))
+        case _:
+            return msgspec.structs.replace(request, rules=without(rules, code, subject))
+    return request
+
+
+def without(rules: NodeRules, code: Code, subject: str) -> NodeRules:
+    """The pod's rules without the one that the code names."""
+    changes: dict[str, object] = {}
+    match code:
+        case Code.TAINT:
+            key = subject.split(":", 1)[0].split("=", 1)[0]
+            changes["tolerations"] = (*rules.tolerations, Toleration(key=key, operator="Exists"))
+        case Code.SELECTOR:
+            changes["selector"] = tuple((key, value) for key, value in rules.selector if f"{key}={value}" != subject)
+        case Code.AFFINITY:
+            changes["required"] = None
+        case Code.PORTS:
+            changes["ports"] = tuple(port for port in rules.ports if f"{port.port}/{port.protocol}" != subject)
+        case Code.NEAR:
+            changes["affinity"] = ()
+        case Code.APART:
+            changes["anti_affinity"] = ()
+        case Code.SPREAD | Code.SPREAD_LABEL:
+            changes["spread"] = ()
+        case _:
+            pass
+    return msgspec.structs.replace(rules, **changes)
+
+
+def add_twin(fleet: Fleet, like: str) -> None:
+    """A new, empty node that is built like an existing one."""
+    state = fleet.nodes[like]
+    assert state.facts is not None
+    name = _free_name(fleet.nodes)
+    labels = {**state.facts.labels}
+    if names.HOSTNAME_LABEL in labels:
+        labels[names.HOSTNAME_LABEL] = name
+    fleet.set_node(
+        NodeFacts(name, labels, state.facts.taints, unschedulable=False, allocatable=state.facts.allocatable)
+    )
+    gpus = [GpuFacts(f"{name}-{i}", gpu.facts.model, gpu.facts.mig) for i, gpu in enumerate(state.gpus.values())]
+    fleet.set_gpus(name, gpus, ready=True)
+
+
+def _free_name(nodes: Mapping[str, NodeState]) -> str:
+    number = 0
+    while f"{_NEW_NODE}-{number}" in nodes:
+        number += 1
+    return f"{_NEW_NODE}-{number}"

@@ -1,0 +1,159 @@
+"""Why a pod waits: numbers that add up, and a change that really admits it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from apportion.apis import names
+from apportion.core import cycle, remedies, sentences
+from apportion.core.facts import Taint
+from apportion.core.fleet import Fleet
+from apportion.core.policies import Policy
+from apportion.core.reasons import Code, Layer
+from tests.core.making import A100, CATALOG, H100, T4, add_node, fleet_of, mig_fleet, node, pod
+
+
+def refused(fleet: Fleet, **wants: object) -> cycle.Refusal:
+    outcome = cycle.decide(fleet, [pod(**wants)], Policy())
+    assert isinstance(outcome, cycle.Refusal)
+    return outcome
+
+
+def fill(fleet: Fleet, **wants: object) -> int:
+    """Place pods of one kind until no more fit."""
+    count = 0
+    while isinstance(cycle.decide(fleet, [pod(**wants)], Policy(), remedy=False), cycle.Plan):
+        count += 1
+    return count
+
+
+def test_x01_the_fifteenth_pod_is_told_why_in_numbers() -> None:
+    fleet = mig_fleet(2)
+    assert fill(fleet, slices={"1g.5gb": 1}) == 14
+    refusal = refused(fleet, slices={"1g.5gb": 1})
+    assert refusal.layer is Layer.PLACEMENT
+    assert refusal.code == Code.NO_PLACE
+    assert sentences.of(refusal).startswith(
+        "0/2 nodes can take 1 x 1g.5gb now: 2 nodes have no free place (14 of 14 places of 1g.5gb in use). "
+        "Cheapest change: free 1 x 1g.5gb on node "
+    )
+
+
+def test_x01_something_smaller_comes_before_ending_pods() -> None:
+    fleet = mig_fleet(1)
+    fill(fleet, slices={"3g.20gb": 1})
+    for name in list(fleet.slices)[:1]:
+        fleet.remove_slice(name)
+    cycle.decide(fleet, [pod(slices={"1g.5gb": 1})], Policy())
+    refusal = refused(fleet, slices={"3g.20gb": 1})
+    assert refusal.remedy is not None
+    assert (refusal.remedy.kind, refusal.remedy.instead) == (remedies.SMALLER, "2g.10gb")
+    assert "ask for 2g.10gb instead of 3g.20gb" in sentences.of(refusal)
+
+
+def test_x01_another_model_comes_next() -> None:
+    fleet = fleet_of((node("a"), [(A100, True)]), (node("h"), [(H100, True)]))
+    fill(fleet, slices={"1g.5gb": 1})
+    refusal = refused(fleet, slices={"1g.5gb": 1})
+    assert refusal.remedy is not None
+    assert (refusal.remedy.kind, refusal.remedy.instead) == (remedies.MODEL, "1g.10gb")
+
+
+def test_x01_rules_that_stand_in_the_way_are_named() -> None:
+    fleet = fleet_of((node("n", taints=[Taint(key="gpu", value="yes", effect="NoSchedule")]), [(A100, True)]))
+    refusal = refused(fleet, slices={"1g.5gb": 1})
+    assert refusal.layer is Layer.NODE
+    assert "1 node has the untolerated taint gpu=yes:NoSchedule" in sentences.of(refusal)
+    assert "tolerate the taint gpu=yes:NoSchedule" in sentences.of(refusal)
+
+
+def test_x01_a_node_is_added_only_when_nothing_else_helps() -> None:
+    fleet = fleet_of((node("n"), [(T4, False)]))
+    cycle.decide(fleet, [pod("critical", gpus=1, priority=2_000_001_000)], Policy())
+    refusal = refused(fleet, gpus=1)
+    assert refusal.remedy is not None
+    assert refusal.remedy.kind == remedies.ADD
+    assert sentences.of(refusal).endswith("Cheapest change: add a node like n.")
+
+
+def test_a_gated_pod_is_no_candidate() -> None:
+    refusal = refused(mig_fleet(1), slices={"1g.5gb": 1}, schedulingGates=[{"name": "later"}])
+    assert refusal.code == "Gated"
+    assert "scheduling gates hold it back: later" in sentences.of(refusal)
+
+
+def test_an_empty_fleet_is_said_to_be_empty() -> None:
+    assert sentences.of(refused(Fleet(CATALOG), slices={"1g.5gb": 1})) == "0/0 nodes can take 1 x 1g.5gb now."
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
+    dice = random.Random(seed)
+    fleet, policy = _crowded(dice), Policy(dice.choice(("fragmentation", "pack", "first-fit")))
+    seen: Counter[str] = Counter()
+    for number in range(25):
+        request = pod(f"late-{number}", **_wants(dice))
+        before = fleet.record()
+        outcome = cycle.decide(fleet, [request], policy)
+        if isinstance(outcome, cycle.Plan):
+            outcome.undo(fleet)
+            continue
+        assert fleet.record() == before, "explaining changes nothing"
+        assert sum(len(group.nodes) for group in outcome.groups) == outcome.total_nodes == sum(1 for _ in fleet)
+        assert len(sentences.of(outcome)) <= sentences.LONGEST
+        if outcome.remedy is None:
+            seen["none"] += 1
+            continue
+        seen[outcome.remedy.kind] += 1
+        mark = fleet.checkpoint()
+        changed = remedies.apply(fleet, request, outcome.remedy)
+        assert isinstance(cycle.decide(fleet, [changed], policy), cycle.Plan), (outcome.remedy, sentences.of(outcome))
+        fleet.rollback(mark)
+    assert seen
+
+
+def _crowded(dice: random.Random) -> Fleet:
+    fleet = Fleet(CATALOG)
+    for number in range(dice.randint(1, 6)):
+        gpus = [(dice.choice((A100, H100)), True)] * dice.randint(0, 2) + [(T4, False)] * dice.randint(0, 2)
+        taints = [Taint(key="dedicated", value="x", effect="NoSchedule")] if dice.random() < 0.2 else []
+        labels = {"disk": dice.choice(("ssd", "hdd")), names.ZONE_LABEL: dice.choice("ab")}
+        facts = node(
+            f"node-{number}",
+            cpu=dice.choice((2000, 8000)),
+            labels=labels,
+            taints=taints,
+            unschedulable=dice.random() < 0.1,
+        )
+        add_node(fleet, facts, gpus, ready=dice.random() < 0.9)
+    policy = Policy("first-fit")
+    for number in range(60):
+        cycle.decide(fleet, [pod(f"early-{number}", **_wants(dice))], policy, remedy=False)
+    return fleet
+
+
+def _wants(dice: random.Random) -> dict[str, object]:
+    wants: dict[str, object] = {"cpu": dice.choice(("100m", "1", "3")), "labels": {"app": dice.choice("xy")}}
+    match dice.randrange(5):
+        case 0:
+            wants["slices"] = {dice.choice(("1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb", "1g.10gb", "7g.80gb")): 1}
+        case 1:
+            wants["slices"] = {"1g.5gb": dice.randint(1, 3), "2g.10gb": 1}
+        case 2:
+            wants["gpus"] = dice.randint(1, 3)
+        case 3:
+            wants["fraction"] = dice.choice(("0.3", "0.7", "0.9"))
+        case _:
+            pass
+    if dice.random() < 0.3:
+        wants["nodeSelector"] = {"disk": dice.choice(("ssd", "nvme"))}
+    if dice.random() < 0.2:
+        term = {"topologyKey": names.ZONE_LABEL, "labelSelector": {"matchLabels": {"app": dice.choice("xy")}}}
+        rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        wants["affinity"] = {dice.choice(("podAffinity", "podAntiAffinity")): rule}
+    if dice.random() < 0.1:
+        wants["priority"] = dice.choice((0, 100, 2_000_001_000))
+    return wants

@@ -1,0 +1,142 @@
+"""The fleet: facts in any order, and trying out costs nothing that stays."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apportion.apis import names
+from apportion.core import cycle
+from apportion.core.facts import GpuFacts
+from apportion.core.fleet import Fleet
+from apportion.core.policies import Policy
+from tests.core.making import A100, CATALOG, T4, add_node, fleet_of, mig_fleet, model, node, pod
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 25))
+def test_rollback_restores_the_state_to_the_byte(seed: int, steps: int) -> None:
+    dice = random.Random(seed)
+    fleet = fleet_of(
+        *((node(f"node-{n}"), [(A100, True)] * (n % 2) + [(T4, False)] * dice.randint(0, 2)) for n in range(4))
+    )
+    for _ in range(10):
+        _change(dice, fleet)
+    before = fleet.record()
+    mark = fleet.checkpoint()
+    for _ in range(steps):
+        _change(dice, fleet)
+    inner = fleet.checkpoint()
+    middle = fleet.record()
+    for _ in range(3):
+        _change(dice, fleet)
+    fleet.rollback(inner)
+    assert fleet.record() == middle
+    fleet.rollback(mark)
+    assert fleet.record() == before
+
+
+def _change(dice: random.Random, fleet: Fleet) -> None:
+    name = f"node-{dice.randrange(5)}"
+    uid = f"uid-default-pod-{dice.randrange(8)}"
+    match dice.randrange(10):
+        case 0:
+            add_node(
+                fleet, node(name, cpu=dice.choice((1000, 64_000))), [(dice.choice((A100, T4)), dice.random() < 0.5)]
+            )
+        case 1:
+            fleet.remove_node(name)
+        case 2:
+            pieces = [GpuFacts(f"{name}-gpu{n}", model(T4), mig=False) for n in range(dice.randint(0, 3))]
+            fleet.set_gpus(name, pieces, ready=dice.random() < 0.7)
+        case 3 | 4:
+            wants = dice.choice(({"gpus": 1}, {"gpus": 2}, {"cpu": "1"}, {"fraction": "0.5"}))
+            fleet.add_pod(pod(f"pod-{dice.randrange(8)}", **wants), name)
+        case 5:
+            fleet.remove_pod(uid)
+        case 6:
+            fleet.add_slice(f"claim-{dice.randrange(6)}", f"{name}-gpu0", "1g.5gb", dice.randrange(7), 1, uid)
+        case 7:
+            fleet.remove_slice(f"claim-{dice.randrange(6)}")
+        case 8:
+            fleet.add_share(f"share-{dice.randrange(6)}", f"{name}-gpu{dice.randrange(3)}", 1000, uid)
+        case _:
+            fleet.remove_share(f"share-{dice.randrange(6)}")
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_facts_may_come_in_any_order(seed: int) -> None:
+    facts = [
+        lambda fleet: fleet.set_node(node("n")),
+        lambda fleet: fleet.set_gpus("n", [GpuFacts("gpu", model(A100), mig=True)], ready=True),
+        lambda fleet: fleet.add_slice("one", "gpu", "3g.20gb", 0, 4, "a"),
+        lambda fleet: fleet.add_slice("two", "gpu", "1g.5gb", 6, 1, "b"),
+        lambda fleet: fleet.add_pod(pod("p", cpu="2"), "n"),
+    ]
+    first = Fleet(CATALOG)
+    for fact in facts:
+        fact(first)
+    random.Random(seed).shuffle(facts)
+    second = Fleet(CATALOG)
+    for fact in facts:
+        fact(second)
+    assert first.record() == second.record()
+
+
+def test_adding_the_same_twice_changes_nothing() -> None:
+    fleet = mig_fleet(1)
+    request = pod("p", cpu="1")
+    fleet.add_pod(request, "node-0")
+    fleet.add_slice("claim", "node-0-gpu0", "1g.5gb", 6, 1, request.uid)
+    once = fleet.record()
+    fleet.add_pod(request, "node-0")
+    fleet.add_slice("claim", "node-0-gpu0", "1g.5gb", 6, 1, request.uid)
+    assert fleet.record() == once
+
+
+def test_a_mark_cannot_be_used_twice() -> None:
+    fleet = mig_fleet(1)
+    mark = fleet.checkpoint()
+    fleet.rollback(mark)
+    with pytest.raises(ValueError, match="rolled back before"):
+        fleet.rollback(mark)
+
+
+def test_a_plan_can_be_undone_after_other_changes() -> None:
+    fleet = mig_fleet(2)
+    before = fleet.record()
+    first = cycle.decide(fleet, [pod("a", slices={"1g.5gb": 2})], Policy())
+    second = cycle.decide(fleet, [pod("b", slices={"3g.20gb": 1})], Policy())
+    assert isinstance(first, cycle.Plan)
+    assert isinstance(second, cycle.Plan)
+    first.undo(fleet)
+    second.undo(fleet)
+    assert fleet.record() == before
+
+
+def test_x04_whole_shared_and_sliced_gpus_stand_side_by_side_on_one_node() -> None:
+    fleet = fleet_of((node("n"), [(A100, True), (T4, False), (T4, False), (T4, False)]))
+    for request in (
+        pod("sliced", slices={"3g.20gb": 1}),
+        pod("shared", fraction="0.5"),
+        pod("shared-too", memory=7000),
+        pod("whole", gpus=2),
+    ):
+        assert isinstance(cycle.decide(fleet, [request], Policy()), cycle.Plan)
+    uses = [str(gpu.use) for gpu in fleet.nodes["n"].gpus.values()]
+    assert sorted(uses) == ["shared", "sliced", "whole", "whole"]
+    refused = cycle.decide(fleet, [pod("too-much", gpus=1)], Policy())
+    assert isinstance(refused, cycle.Refusal)
+
+
+def test_g05_a_reservation_pod_holds_its_device_once() -> None:
+    fleet = fleet_of((node("n"), [(T4, False)] * 2))
+    assert isinstance(cycle.decide(fleet, [pod("sharer", fraction="0.5")], Policy()), cycle.Plan)
+    assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1, "the reservation that will come is counted already"
+    fleet.add_pod(pod("reservation", namespace=names.RESERVATION_NAMESPACE, gpus=1), "n")
+    assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1
+    assert isinstance(cycle.decide(fleet, [pod("whole", gpus=1)], Policy()), cycle.Plan)
