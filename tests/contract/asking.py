@@ -101,9 +101,7 @@ class Asking:
             await asyncio.sleep(0.25)
         return answer
 
-    async def _once(
-        self, method: str, path: str, body: Any, media: str, accept: str, query: dict[str, str]
-    ) -> Answer:
+    async def _once(self, method: str, path: str, body: Any, media: str, accept: str, query: dict[str, str]) -> Answer:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         headers = ({"Content-Type": media} if data is not None else {}) | ({"Accept": accept} if accept else {})
         url = URL(self._server + path).update_query(query)
@@ -151,7 +149,7 @@ async def until(check: Any, what: str) -> Any:
     """The first truthy answer of an async question."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not (answer := await check()):
+            while not (answer := await check()):  # noqa: ASYNC110  the server's state is no event of ours
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise AssertionError(f"not within {PATIENCE_SECONDS:g} s: {what}") from None

@@ -80,7 +80,13 @@ async def test_names_are_generated(ask: Asking, maps: str) -> None:
 
 
 async def test_what_only_the_server_gives_cannot_be_chosen(ask: Asking, maps: str) -> None:
-    body = config_map("a", uid="mine", creationTimestamp="2001-01-01T00:00:00Z", generation=7, deletionTimestamp="2001-01-01T00:00:00Z")
+    body = config_map(
+        "a",
+        uid="mine",
+        creationTimestamp="2001-01-01T00:00:00Z",
+        generation=7,
+        deletionTimestamp="2001-01-01T00:00:00Z",
+    )
     made = await ask("POST", maps, body)
     assert made.code == 201
     assert made.meta["uid"] != "mine"

@@ -104,6 +104,16 @@ async def tabs(ask: Asking, group: str, namespace: str) -> AsyncIterator[Tabs]:
     await _served(found)
     yield found
     await ask("DELETE", f"{DEFINITIONS}/tabs.{group}")
+    await _forgotten(found)
+
+
+async def _forgotten(tabs: Tabs) -> None:
+    async def unknown() -> bool:
+        gone = (await tabs.ask("GET", f"{DEFINITIONS}/tabs.{tabs.group}")).code == 404
+        groups = (await tabs.ask("GET", "/apis")).body["groups"]
+        return gone and all(each["name"] != tabs.group for each in groups)
+
+    await until(unknown, "the custom kind is forgotten")
 
 
 async def _served(tabs: Tabs) -> None:
@@ -140,7 +150,11 @@ async def test_defaults_are_filled_and_unknown_fields_forgotten(tabs: Tabs) -> N
 @pytest.mark.parametrize(
     ("spec", "cause", "message"),
     [
-        ({"size": "xl"}, ("FieldValueNotSupported", "spec.size"), 'Unsupported value: "xl": supported values: "s", "m"'),
+        (
+            {"size": "xl"},
+            ("FieldValueNotSupported", "spec.size"),
+            'Unsupported value: "xl": supported values: "s", "m"',
+        ),
         ({"size": None}, ("FieldValueRequired", "spec.size"), "Required value"),
         ({"replicas": 0}, ("FieldValueInvalid", "spec.replicas"), "should be greater than or equal to 1"),
         ({"replicas": 9}, ("FieldValueInvalid", "spec.replicas"), "should be less than or equal to 5"),
@@ -154,7 +168,11 @@ async def test_defaults_are_filled_and_unknown_fields_forgotten(tabs: Tabs) -> N
         ({"numbers": {"a": "x"}}, ("FieldValueTypeInvalid", "spec.numbers.a"), "must be of type integer"),
         ({"either": {}}, ("FieldValueTypeInvalid", "spec.either"), "must be of type integer,string"),
         ({"when": "yesterday"}, ("FieldValueTypeInvalid", "spec.when"), 'must be of type date-time: "yesterday"'),
-        ({"one": {}}, ("FieldValueInvalid", "<nil>"), "must validate one and only one schema (oneOf). Found none valid"),
+        (
+            {"one": {}},
+            ("FieldValueInvalid", "<nil>"),
+            "must validate one and only one schema (oneOf). Found none valid",
+        ),
     ],
 )
 async def test_values_are_judged_by_the_schema(tabs: Tabs, spec: JSON, cause: tuple[str, str], message: str) -> None:

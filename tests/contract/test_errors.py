@@ -117,7 +117,9 @@ async def test_immutable_fields_are_refused(ask: Asking, pods: str, deployments:
     await ask("POST", pods, pod("p"))
     answer = await ask("PATCH", f"{pods}/p", {"spec": {"nodeName": "x"}}, MERGE_PATCH)
     assert (answer.code, answer.causes) == (422, [("FieldValueForbidden", "spec")])
-    assert answer.message.startswith('Pod "p" is invalid: spec: Forbidden: pod updates may not change fields other than')
+    assert answer.message.startswith(
+        'Pod "p" is invalid: spec: Forbidden: pod updates may not change fields other than'
+    )
     await ask("POST", deployments, deployment("d"))
     selector = {"spec": {"selector": {"matchLabels": {"x": "y"}}}}
     answer = await ask("PATCH", f"{deployments}/d", selector, MERGE_PATCH)

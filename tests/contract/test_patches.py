@@ -110,7 +110,11 @@ async def test_strategic_patch_of_primitive_lists(ask: Asking, maps: str) -> Non
 
 @pytest.mark.parametrize(
     "patch",
-    [template(containers=[{"image": "x"}]), template(**{"$patch": "nonsense"}), {"spec": {"strategy": {"$retainKeys": 5}}}],
+    [
+        template(containers=[{"image": "x"}]),
+        template(**{"$patch": "nonsense"}),
+        {"spec": {"strategy": {"$retainKeys": 5}}},
+    ],
 )
 async def test_bad_strategic_patches_change_nothing(ask: Asking, deployments: str, patch: JSON) -> None:
     await ask("POST", deployments, deployment("d"))

@@ -71,7 +71,7 @@ async def protected(ask: Asking, pods: str, namespace: str) -> str:
 
     async def counted() -> bool:
         found = (await ask("GET", f"{budgets}/b")).body.get("status", {})
-        return found.get("observedGeneration") == 1 and found.get("currentHealthy") == 1
+        return (found.get("observedGeneration"), found.get("currentHealthy")) == (1, 1)
 
     await until(counted, "the budget has counted its pod")
     return f"{pods}/p"
@@ -161,7 +161,7 @@ async def test_logs_of_a_pod_without_node_are_empty_and_containers_must_exist(as
     two = pod("two")
     two["spec"]["containers"].append({"name": "d", "image": "i"})
     await ask("POST", pods, two)
-    assert (await ask("GET", f"{pods}/p/log")).code == 200
+    assert (await ask("GET", f"{pods}/p/log")).code == 204
     answer = await ask("GET", f"{pods}/p/log", container="z")
     assert (answer.code, answer.message) == (400, "container z is not valid for pod p")
     answer = await ask("GET", f"{pods}/two/log")

@@ -25,7 +25,7 @@ def refused(fleet: Fleet, **wants: object) -> cycle.Refusal:
 def fill(fleet: Fleet, **wants: object) -> int:
     """Place pods of one kind until no more fit."""
     count = 0
-    while isinstance(cycle.decide(fleet, [pod(**wants)], Policy(), remedy=False), cycle.Plan):
+    while isinstance(cycle.decide(fleet, [pod(**wants)], Policy(), explained=False), cycle.Plan):
         count += 1
     return count
 
@@ -131,7 +131,7 @@ def _crowded(dice: random.Random) -> Fleet:
         add_node(fleet, facts, gpus, ready=dice.random() < 0.9)
     policy = Policy("first-fit")
     for number in range(60):
-        cycle.decide(fleet, [pod(f"early-{number}", **_wants(dice))], policy, remedy=False)
+        cycle.decide(fleet, [pod(f"early-{number}", **_wants(dice))], policy, explained=False)
     return fleet
 
 

@@ -39,11 +39,7 @@ ON_H200 = {
     "e": "4g.71gb",
     "f": "7g.141gb",
 }
-SETS = (
-    "b m 5a; b 6a; c b m 3a; c b 4a; c 2b m a; c 2b 2a; c 3b; d b m a; d b 2a; d m 3a; d c b; d c m a; d c 2a; d 2b; "
-    "d 2c; d 4a; e b m a; e b 2a; e c b; e d; e 2b; f; 2b m 3a; 2b 4a; 2c b m a; 2c b 2a; 2c 2b; 2d; 3b m a; 3b 2a; "
-    "3c b; 4b"
-).split("; ")
+SETS = ["b m 5a", "b 6a", "c b m 3a", "c b 4a", "c 2b m a", "c 2b 2a", "c 3b", "d b m a", "d b 2a", "d m 3a", "d c b", "d c m a", "d c 2a", "d 2b", "d 2c", "d 4a", "e b m a", "e b 2a", "e c b", "e d", "e 2b", "f", "2b m 3a", "2b 4a", "2c b m a", "2c b 2a", "2c 2b", "2d", "3b m a", "3b 2a", "3c b", "4b"]
 MOST = {"a": 7, "m": 1, "b": 4, "c": 3, "d": 2, "e": 1, "f": 1}
 MODELS = ((A100, LETTERS), (H100, ON_H100), ("NVIDIA H200", ON_H200))
 

@@ -19,7 +19,7 @@ from apportion.embedded.kubelet.settings import KubeletSettings
 from apportion.embedded.topology import Pool, Topology
 
 Json = dict[str, Any]
-PATIENCE = 15.0
+PATIENCE = 30.0
 QUICK = KubeletSettings(
     restart=BackOffSettings(initial=0.2, maximum=1.0),
     retry=BackOffSettings(initial=0.1, maximum=0.5, forget_after=60.0),

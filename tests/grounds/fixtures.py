@@ -14,22 +14,27 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tests.grounds import audit, binaries
+from tests.grounds import audit, binaries, images
 from tests.grounds.cluster import Cluster
 from tests.grounds.control_plane import ControlPlane
 from tests.grounds.embedded import Embedded
 from tests.grounds.installed import Installed
 from tests.grounds.node import RealNode
 
+_took: dict[str, float] = {}
+
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     require(binaries.CONTROL_PLANE)
-    plane = ControlPlane(tmp_path_factory.mktemp("real"))
+    with _timed("control plane"):
+        plane = ControlPlane(tmp_path_factory.mktemp("real"))
     yield plane
     plane.close()
 
@@ -38,16 +43,23 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def real_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
     # Not on `control_plane`: there pods of the contract tests would begin to run once a node has joined.
     require(binaries.CONTROL_PLANE + binaries.NODE)
-    plane = ControlPlane(tmp_path_factory.mktemp("node"))
+    with _timed("control plane of the node"):
+        plane = ControlPlane(tmp_path_factory.mktemp("node"))
     try:
-        yield RealNode(plane, labels={"nvidia.com/mig.capable": "true"})
+        with _timed("node"):
+            node = RealNode(plane, labels={"nvidia.com/mig.capable": "true"})
+        yield node
     finally:
         plane.close()
 
 
 @pytest.fixture(scope="session")
 def real_planes(real_node: RealNode) -> Iterator[Installed]:
-    yield Installed(real_node)
+    with _timed("image"):
+        images.apportion()
+    with _timed("planes"):
+        planes = Installed(real_node)
+    yield planes
     # R01, over everything that the tests made the planes do.
     forbidden = real_node.plane.forbidden()
     if forbidden:
@@ -56,7 +68,8 @@ def real_planes(real_node: RealNode) -> Iterator[Installed]:
 
 @pytest.fixture(scope="session")
 def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    cluster = Embedded(tmp_path_factory.mktemp("embedded"))
+    with _timed("embedded cluster"):
+        cluster = Embedded(tmp_path_factory.mktemp("embedded"))
     yield cluster
     cluster.close()
 
@@ -83,6 +96,19 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
         cluster.api.delete(path)
     if left:
         pytest.fail(f"the test left behind: {', '.join(left)}", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _took:
+        steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in _took.items())
+        terminalreporter.write_line(f"cluster set-up: {steps}")
+
+
+@contextmanager
+def _timed(step: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    _took[step] = time.monotonic() - began
 
 
 def _cluster_of(request: pytest.FixtureRequest) -> Cluster:

@@ -69,7 +69,7 @@ class RealNode:
         return self.run(binaries.path("ctr"), "--address", SOCKET, "--namespace", "k8s.io", *args)
 
     def import_images(self, archive: Path) -> None:
-        self.ctr("images", "import", "--local", "--snapshotter", self._snapshotter(), archive)
+        self.ctr("images", "import", "--local", archive)
 
     def start_kubelet(self) -> Daemon:
         flags = {
@@ -147,6 +147,8 @@ class RealNode:
                 f"mount --bind {self._folder}/log /var/log",
                 "mount -t tmpfs -o mode=755 tmpfs /run",
                 "mkdir /run/cdi /run/lock",
+                # Images in memory unpack twice as fast, and overlays work where the disk is an overlay itself.
+                f"mount -t tmpfs -o mode=711 tmpfs {self._folder}/containerd",
                 # Volumes and network namespaces that containers mount must be seen by the kubelet, and vice versa.
                 "mount --make-rshared /",
                 f"touch {self._folder}/mounted",
@@ -181,13 +183,6 @@ class RealNode:
         env = {"PATH": f"{shims}:{runc}:/usr/sbin:/usr/bin:/sbin:/bin"}
         return self._box.start(f"{self.name}-{name}", command, mounts_of=self._anchor.pid, env=env)
 
-    def _snapshotter(self) -> str:
-        kind = subprocess.run(
-            ["stat", "--file-system", "--format=%T", self._folder], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        # Inside a container the disk is an overlay itself, and overlays do not stack.
-        return "native" if kind == "overlayfs" else "overlayfs"
-
     def _cni(self) -> dict[str, Any]:
         subnet = {"subnet": f"10.78.{self._number}.0/24"}
         addresses = {"type": "host-local", "ranges": [[subnet]], "routes": [{"dst": "0.0.0.0/0"}]}
@@ -203,8 +198,6 @@ state = '/run/containerd'
 [grpc]
   address = '{SOCKET}'
 
-[plugins.'io.containerd.cri.v1.images']
-  snapshotter = '{self._snapshotter()}'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{images.WORKLOAD}'
 

@@ -22,11 +22,9 @@ class Served(Embedded):
     """`apportion up` with all planes, and a look behind the curtain for tests that kill things."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self._state_home = folder / "state"
-        os.environ["XDG_STATE_HOME"] = str(self._state_home)
         super().__init__(folder, *(options or ("--nodes", "1", "--restart-backoff", "0.2")))
         until(lambda: self.ready_planes() >= PLANES, "every plane is ready", within=60)
-        (state,) = self._state_home.glob("apportion/*.json")
+        (state,) = folder.glob("state/apportion/*.json")
         self.nodes_dir = Path(json.loads(state.read_text())["root"])
 
     def plane_pods(self) -> list[Json]:

@@ -47,8 +47,8 @@ def build() -> Path:
         "WorkingDir": "/",
     }
     oci.write(oci.Image(names(), layers, platform.machine(), config), archive)
-    for pattern in ("images/apportion-*.tar", "image-layers/apportion-*.tar"):
-        _forget_older(pattern)
+    for kind in ("images/apportion", "image-layers/apportion", "image-layers/dependencies", "image-layers/python"):
+        _forget_older(f"{kind}-*.tar")
     return archive
 
 
@@ -120,7 +120,7 @@ def _uv(*arguments: str) -> None:
 
 
 def _forget_older(pattern: str) -> None:
-    """Every change of our code makes a new archive of two hundred megabytes: keep the last three."""
+    """Every change of our code makes a new archive of two hundred megabytes: the last three stay."""
     by_age = sorted(recipes.cache().glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in by_age[3:]:
         old.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from apportion.embedded.kubelet.settings import KubeletSettings
     from apportion.embedded.topology import Topology
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 BAD_INPUT, FAILURE = 2, 1
 
 Name = Annotated[str, typer.Option(help="Name of the cluster; several can run side by side.")]
@@ -58,7 +58,6 @@ def up(
     from apportion.embedded.kubelet.settings import KubeletSettings
 
     settings = KubeletSettings(restart=BackOffSettings(initial=restart_backoff, maximum=max(300.0, restart_backoff)))
-    process.set_up_logging("up", log_level)
     run = _Run(name=name, kubeconfig=target, bare=bare, port=port, seconds=timeout)
     process.run(lambda: run.main(plan, settings), name="up", level=log_level)
 
@@ -144,7 +143,9 @@ def _plan(path: Path | None, nodes: int | None) -> Topology:
 def _take_name(name: str) -> None:
     """One cluster per name; what a killed one left is removed."""
     if not _NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is no name: use a-z, 0-9 and '-', at most 63 of them", param_hint="--name")
+        raise typer.BadParameter(
+            f"{name!r} is no name: use letters, digits, '-', '_' and '.', at most 63 of them", param_hint="--name"
+        )
     before = states.read(name)
     if before is None:
         return

@@ -74,7 +74,8 @@ class _Note:
     @property
     def key(self) -> str:
         """The same event has the same key, also after a restart of ours."""
-        text = f"{self.regarding.uid}\0{self.regarding.kind}\0{self.type}\0{self.reason}\0{self.message}"
+        about = f"{self.regarding.uid}\0{self.regarding.kind}\0{self.regarding.field_path}"
+        text = f"{about}\0{self.type}\0{self.reason}\0{self.message}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

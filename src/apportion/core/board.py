@@ -74,6 +74,7 @@ class Board:
         self.memory: Numbers = np.zeros((count, width), np.int64)
         self.gpus: Numbers = np.zeros(count, np.int64)
         self.products: list[str] = []
+        self.spotless = np.zeros(count, np.bool_)  # nodes that turn nobody away: no cordon, no taint
         self.product: Numbers = np.zeros(count, np.int64)
         self._product_number: dict[str, int] = {}
         for number, node in enumerate(self.rows):
@@ -116,6 +117,7 @@ class Board:
     def _write_facts(self, number: int, node: NodeState) -> None:
         assert node.facts is not None
         self.cpu_total[number] = node.facts.allocatable.get("cpu", 0)
+        self.spotless[number] = not (node.facts.unschedulable or node.facts.taints)
         product = product_of(node)
         if product not in self._product_number:
             self._product_number[product] = len(self.products)

@@ -23,21 +23,29 @@ from apportion.core.reasons import Code, Reason
 Reasons = dict[str, Reason]
 
 
-def best_seat(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Seat | Reasons:
-    """The best place; the reasons of all nodes if there is none."""
+def best_seat(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Seat | None:
+    """The best place, None if there is none; `reasons_against` says why."""
     policy.prepare(fleet)
     held = held_slices(fleet, request)
     if held is None:
-        return {node.name: Reason(Code.LEFTOVER_CLAIMS) for node in fleet}
+        return None
     if held or plain or not _alone(fleet, request):
         return _plain_seat(fleet, request, policy, held)
-    return _ranking(fleet, policy).best(request) or reasons_against(fleet, request)
+    return _ranking(fleet, policy).best(request)
 
 
 def reasons_against(fleet: Fleet, request: Request) -> Reasons:
-    """Why each node cannot take the pod; nodes that can are left out."""
+    """Why each node cannot take a pod that has no seat."""
+    held = held_slices(fleet, request)
+    if held is None:
+        return {node.name: Reason(Code.LEFTOVER_CLAIMS) for node in fleet}
     checks = Checks(fleet, request)
-    return {node.name: reason for node in fleet if (reason := checks.against(node))}
+    home = _home(fleet, held)
+    nowhere = Reason(Code.NO_PLACE, request.slices[0].profile if request.slices else "")
+    return {
+        node.name: Reason(Code.WRONG_NODE, home) if home and node.name != home else checks.against(node) or nowhere
+        for node in fleet
+    }
 
 
 def _alone(fleet: Fleet, request: Request) -> bool:
@@ -65,24 +73,23 @@ def _ranking(fleet: Fleet, policy: Policy) -> Ranking:
     return ranking
 
 
-def _plain_seat(fleet: Fleet, request: Request, policy: Policy, held: tuple[SlicePlacement, ...]) -> Seat | Reasons:
-    home = fleet.gpu_nodes.get(held[0].gpu) if held else None
+def _plain_seat(fleet: Fleet, request: Request, policy: Policy, held: tuple[SlicePlacement, ...]) -> Seat | None:
+    home = _home(fleet, held)
     checks = Checks(fleet, request)
     wish = preference(fleet, request)
     best: tuple[int, int, Seat] | None = None
-    reasons: Reasons = {}
     for node in fleet:
-        reason = checks.against(node) if not held else _tied(node.name, home)
-        option = seat(node, request, policy, held) if reason is None else None
+        # A pod that holds slices already was let in once, and can only go where they are.
+        possible = node.name == home if held else checks.against(node) is None
+        option = seat(node, request, policy, held) if possible else None
         if option is None:
-            reasons[node.name] = reason or Reason(Code.NO_PLACE, request.slices[0].profile if request.slices else "")
             continue
         rank = (-wish.of(node), option.price)
         if best is None or rank < best[:2]:
             best = (*rank, option)
-    return best[2] if best else reasons
+    return best[2] if best else None
 
 
-def _tied(node: str, home: str | None) -> Reason | None:
-    """A pod that holds slices already can only go where they are."""
-    return None if node == home else Reason(Code.WRONG_NODE, home or "")
+def _home(fleet: Fleet, held: tuple[SlicePlacement, ...]) -> str:
+    """The node of slices that a pod holds already; empty if it holds none."""
+    return fleet.gpu_nodes.get(held[0].gpu, "?") if held else ""

@@ -17,31 +17,28 @@ from apportion.core.fleet import Fleet
 from apportion.core.placing import Seat
 from apportion.core.plans import Bind, BindShare, ClaimSlice, Evict, Nominate, Operation, Plan, share_key
 from apportion.core.policies import Policy
-from apportion.core.refusals import Refusal, from_reasons
+from apportion.core.refusals import Refusal, unexplained
 
 __all__ = ["Bind", "BindShare", "ClaimSlice", "Evict", "Nominate", "Operation", "Plan", "Refusal", "decide"]
 
 
 def decide(
-    fleet: Fleet, group: Sequence[Request], policy: Policy, *, plain: bool = False, remedy: bool = True
+    fleet: Fleet, group: Sequence[Request], policy: Policy, *, plain: bool = False, explained: bool = True
 ) -> Plan | Refusal:
-    """Place every pod of the group, or refuse with the reason of the first that has no place.
+    """Place every pod of the group, or refuse because of the first that has no place.
 
-    `plain` takes the slow path that looks at every node; the outcome is the same. Without `remedy` a refusal
-    says why, but does not look for a change that would help.
+    `plain` takes the slow path that looks at every node; the outcome is the same. A refusal that is not to be
+    `explained` costs nothing, and says nothing.
     """
     mark = fleet.checkpoint()
     operations: list[Operation] = []
     for request in group:
-        if request.gated:
-            fleet.rollback(mark)
-            return explain.gated(fleet, request)
         policy.mix.observe(request)
-        found = best_seat(fleet, request, policy.for_request(request), plain=plain)
-        if not isinstance(found, Seat):
-            help_for = explain.cheapest_remedy(fleet, request, policy, found) if remedy else None
+        found = None if request.gated else best_seat(fleet, request, policy.for_request(request), plain=plain)
+        if found is None:
+            refusal = explain.refuse(fleet, request, policy) if explained else unexplained(request)
             fleet.rollback(mark)
-            return from_reasons(request, found, help_for)
+            return refusal
         operations += assume(fleet, request, found)
     fleet.release(mark)
     return Plan(tuple(operations))

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.core import remedies
-from apportion.core.choosing import best_seat
+from apportion.core.choosing import best_seat, reasons_against
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
-from apportion.core.placing import Seat, seat
+from apportion.core.placing import seat
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code, Layer, Reason
-from apportion.core.refusals import Refusal, Remedy, wants_of
+from apportion.core.refusals import Refusal, Remedy, from_reasons, wants_of
 
 _MOST_NODES = 32  # looked at for pods to end or rules to relax
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
@@ -29,8 +29,15 @@ _RELAXABLE = {Code.CORDONED, Code.TAINT, Code.SELECTOR, Code.AFFINITY, Code.PORT
 _RELAXABLE |= {Code.SPREAD, Code.SPREAD_LABEL, Code.AGENT_NOT_READY, Code.NOT_MIG_CAPABLE}
 
 
-def gated(fleet: Fleet, request: Request) -> Refusal:
-    """The refusal of a pod that its own gates hold back."""
+def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
+    """Why a pod has no place now, and what would give it one."""
+    if request.gated:
+        return _gated(fleet, request)
+    reasons = reasons_against(fleet, request)
+    return from_reasons(request, reasons, cheapest_remedy(fleet, request, policy, reasons))
+
+
+def _gated(fleet: Fleet, request: Request) -> Refusal:
     return Refusal(
         uid=request.uid,
         pod=request.key,
@@ -63,7 +70,7 @@ def admits(fleet: Fleet, request: Request, policy: Policy, remedy: Remedy) -> bo
     changed = remedies.apply(fleet, request, remedy)
     found = best_seat(fleet, changed, policy.for_request(changed), plain=True)
     fleet.rollback(mark)
-    return isinstance(found, Seat)
+    return found is not None
 
 
 def _smaller(fleet: Fleet, request: Request) -> Iterator[Remedy]:

@@ -16,10 +16,20 @@ from apportion.core.worth import Worth
 Flags = npt.NDArray[np.bool_]
 
 
-def prices(board: Board, rows: Numbers, request: Request, policy: Policy, never: int) -> tuple[Numbers, Numbers]:
+def standing(board: Board, rows: Numbers, policy: Policy) -> Numbers:
+    """What of these nodes the usual requests cannot use as they stand; needed by every price on them."""
+    if policy.name != FRAGMENTATION:
+        return np.zeros(len(rows), np.int64)
+    tables = _tables(policy.worth, board.products)
+    return _unusable(board.free[rows, CPU], board.left[rows], board.product[rows], tables, policy.worth.total)
+
+
+def prices(
+    board: Board, rows: Numbers, request: Request, policy: Policy, lost: Numbers, never: int
+) -> tuple[Numbers, Numbers]:
     """The price of the cheapest way to put the request on each of these nodes, `never` where there is none; and
-    the position of the GPU that a share would go to."""
-    scene = _scene(board, rows, request)
+    the position of the GPU that a share would go to. `lost` is what `standing` said about these nodes."""
+    scene = _scene(board, rows, request, lost)
     nowhere = np.zeros(len(rows), np.int64)
     if request.share is not None:
         if not scene.left.shape[1]:
@@ -47,7 +57,8 @@ class _Scene(NamedTuple):
     gpu: Numbers
     gpus: Numbers
     product: Numbers
-    products: tuple[str, ...]
+    products: list[str]
+    lost: Numbers
 
 
 class _Tables(NamedTuple):
@@ -62,7 +73,7 @@ class _Tables(NamedTuple):
     scarcity: Numbers
 
 
-def _scene(board: Board, rows: Numbers, request: Request) -> _Scene:
+def _scene(board: Board, rows: Numbers, request: Request, lost: Numbers) -> _Scene:
     left = board.left[rows]
     cpu = board.free[rows, CPU]
     return _Scene(
@@ -73,7 +84,8 @@ def _scene(board: Board, rows: Numbers, request: Request) -> _Scene:
         left.sum(axis=1),
         board.gpus[rows],
         board.product[rows],
-        tuple(board.products),
+        board.products,
+        lost,
     )
 
 
@@ -94,8 +106,7 @@ def _prices(scene: _Scene, left_after: Numbers, request: Request, policy: Policy
     if policy.name == FRAGMENTATION:
         tables = _tables(policy.worth, scene.products)
         slots = (tables.remainder[scene.left] - tables.remainder[left_after]).sum(axis=1)
-        waste = _unusable(scene.cpu_after, left_after, scene.product, tables, policy.worth.total)
-        waste -= _unusable(scene.cpu, scene.left, scene.product, tables, policy.worth.total)
+        waste = _unusable(scene.cpu_after, left_after, scene.product, tables, policy.worth.total) - scene.lost
         return _fragmentation(scene, slots, waste, gpu_after, policy.worth, tables)
     tight = STEP * gpu_after if request.whole_gpus else scene.cpu_after
     if request.whole_gpus:
@@ -111,8 +122,7 @@ def _share_prices(scene: _Scene, after: Numbers, policy: Policy) -> Numbers:
     if policy.name == FRAGMENTATION:
         tables = _tables(policy.worth, scene.products)
         slots = tables.remainder[scene.left] - tables.remainder[after]
-        waste = _unusable_with(scene, after, tables, policy.worth.total)
-        waste -= _unusable(scene.cpu, scene.left, scene.product, tables, policy.worth.total)[:, None]
+        waste = _unusable_with(scene, after, tables, policy.worth.total) - scene.lost[:, None]
         return _fragmentation(_per_gpu(scene), slots, waste, gpu_after, policy.worth, tables)
     # A share too small to show in milli leaves nothing that was touched, as the plain path has it.
     touched = np.where(after == scene.left, 0, after)
@@ -183,21 +193,21 @@ def _unusable_with(scene: _Scene, after: Numbers, tables: _Tables, total: int) -
     return lost
 
 
-_known: list[tuple[Worth, tuple[str, ...], _Tables]] = []
+_known: list[tuple[Worth, list[str], int, _Tables]] = []
 
 
-def _tables(worth: Worth, products: tuple[str, ...]) -> _Tables:
+def _tables(worth: Worth, products: list[str]) -> _Tables:
     """The arrays of a Worth; made once, for the few that are in use at a time."""
-    for known, meant, tables in _known:
-        if known is worth and meant == products:
+    for known, meant, count, tables in _known:
+        if known is worth and meant is products and count == len(products):
             return tables
     tables = _build(worth, products)
-    _known.insert(0, (worth, products, tables))
+    _known.insert(0, (worth, products, len(products), tables))
     del _known[8:]
     return tables
 
 
-def _build(worth: Worth, products: tuple[str, ...]) -> _Tables:
+def _build(worth: Worth, products: list[str]) -> _Tables:
     shapes = worth.shapes
     open_to = [[s.products is None or product in s.products for s in shapes] for product in products]
     return _Tables(

@@ -43,6 +43,8 @@ class Ranking:
         self._every_node = every_node
         self._rows: dict[Hashable, _Row] = {}
         self._valid: tuple[int, int] | None = None
+        self._lost: Numbers = np.zeros(0, np.int64)
+        self._seen = 0
 
     def best(self, request: Request) -> placing.Seat | None:
         """A seat on the node with the lowest price, the first by name among equals; None if no node can take it."""
@@ -52,12 +54,24 @@ class Ranking:
         if valid != self._valid:
             self._valid = valid
             self._rows.clear()
+            self._seen = -1
         if not board.rows:
             return None
+        self._follow()
         row = self._row(request)
-        row.refresh(everything=self._every_node)
+        row.refresh(self._lost, everything=self._every_node)
         number = int(row.prices.argmin())
         return row.seat(number, request) if row.prices[number] != NEVER else None
+
+    def _follow(self) -> None:
+        """Keep what every price on a node needs up to date, once for all classes."""
+        board, log = self._board, self._board.log
+        if self._seen < 0 or self._every_node:
+            self._lost = pricing.standing(board, np.arange(len(board)), self._policy)
+        elif self._seen < len(log):
+            changed = np.array(log[self._seen :], np.int64)
+            self._lost[changed] = pricing.standing(board, changed, self._policy)
+        self._seen = len(log)
 
     def _row(self, request: Request) -> _Row:
         key = class_of(request)
@@ -65,7 +79,7 @@ class Ranking:
         if row is None:
             if len(self._rows) >= _MOST_CLASSES:
                 del self._rows[next(iter(self._rows))]  # the one that was asked for longest ago
-            row = _Row(self._board, request, self._policy)
+            row = _Row(self._board, request, self._policy, self._lost)
         self._rows[key] = row
         return row
 
@@ -73,7 +87,7 @@ class Ranking:
 class _Row:
     """One class of request on every node."""
 
-    def __init__(self, board: Board, request: Request, policy: Policy) -> None:
+    def __init__(self, board: Board, request: Request, policy: Policy, lost: Numbers) -> None:
         self._board = board
         self._request = request
         self._policy = policy
@@ -88,19 +102,19 @@ class _Row:
         self._seen = len(board.log)
         self._seen_facts = len(board.facts_log)
         self._read_facts(range(count))
-        self._price(np.arange(count))
+        self._price(np.arange(count), lost)
 
-    def refresh(self, *, everything: bool = False) -> None:
+    def refresh(self, lost: Numbers, *, everything: bool = False) -> None:
         log, facts_log = self._board.log, self._board.facts_log
         if self._seen_facts < len(facts_log):
             self._read_facts(set(facts_log[self._seen_facts :]))
             self._seen_facts = len(facts_log)
         if everything:
-            self._price(np.arange(len(self._board)))
+            self._price(np.arange(len(self._board)), lost)
         elif self._seen < len(log):
             changed = set(log[self._seen :])
             self._seen = len(log)
-            self._price(np.fromiter(changed, np.int64, len(changed)))
+            self._price(np.fromiter(changed, np.int64, len(changed)), lost)
 
     def seat(self, number: int, request: Request) -> placing.Seat:
         node = self._board.rows[number]
@@ -122,7 +136,11 @@ class _Row:
     def _read_facts(self, numbers: range | set[int]) -> None:
         """What only labels, taints and cordons decide."""
         request = self._request
+        anywhere = request.rules == _NO_RULES and not request.node_name and not request.slices
         for number in numbers:
+            if anywhere and self._board.spotless[number]:
+                self._allowed[number], self._wish[number] = True, 0
+                continue
             facts = self._board.rows[number].facts
             assert facts is not None
             allowed = node_rules.against_facts(facts, request) is None
@@ -131,7 +149,7 @@ class _Row:
             self._allowed[number] = allowed
             self._wish[number] = static_wish(facts, request)
 
-    def _price(self, rows: Numbers) -> None:
+    def _price(self, rows: Numbers, lost: Numbers) -> None:
         board = self._board
         self.prices[rows] = NEVER
         fits = self._allowed[rows] & (board.free[rows[:, None], self._columns] >= self._needs).all(axis=1)
@@ -141,7 +159,7 @@ class _Row:
         if self._one_by_one:
             prices = np.array([self._price_one(board.rows[number]) for number in rows], np.int64)
         else:
-            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, NEVER)
+            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, lost[rows], NEVER)
         known = prices != NEVER
         self.prices[rows[known]] = prices[known] - _WISH * self._wish[rows[known]]
 

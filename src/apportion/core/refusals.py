@@ -100,3 +100,8 @@ def from_reasons(request: Request, reasons: Mapping[str, Reason], remedy: Remedy
         groups=groups,
         remedy=remedy,
     )
+
+
+def unexplained(request: Request) -> Refusal:
+    """A refusal for whoever only wants to know that there is no place."""
+    return Refusal(request.uid, request.key, (), Layer.PLACEMENT, "NotPlaced", 0)

@@ -71,11 +71,16 @@ def weights_of(mix: str) -> tuple[float, ...]:
     return _normalized(weights)
 
 
+def requests(mix: str, load: float = 1.0) -> int:
+    """How many requests a run makes, its warm-up included."""
+    return int(WARM_UP_LIFETIMES * _lifetime(weights_of(mix), load)) + ARRIVALS
+
+
 def run(mix: str, seed: int, policy: str, progress: Progress = lambda _: None, load: float = 1.0) -> dict[str, Any]:
     """One run: acceptance by count, by units and of the largest profile, in percent, and its speed."""
     weights = weights_of(mix)
-    lifetime = load * GPUS * UNITS / sum(w * profile.size for w, profile in zip(weights, PROFILES, strict=True))
-    warm_up = math.ceil(WARM_UP_LIFETIMES * lifetime)
+    lifetime = _lifetime(weights, load)
+    warm_up = requests(mix, load) - ARRIVALS
     random = np.random.default_rng(seed)
     asked = random.choice(len(PROFILES), size=warm_up + ARRIVALS, p=weights)
     lasting = random.exponential(lifetime, size=warm_up + ARRIVALS)
@@ -117,7 +122,7 @@ class _Hundred:
         self._end_until(slot)
         want = SliceWant("main", ("main",), PROFILES[kind].name, 0)
         request = Request(uid=f"pod-{slot}", namespace="mig100", name=f"pod-{slot}", slices=(want,))
-        placed = isinstance(cycle.decide(self._fleet, [request], self._policy, remedy=False), cycle.Plan)
+        placed = isinstance(cycle.decide(self._fleet, [request], self._policy, explained=False), cycle.Plan)
         if placed:
             heapq.heappush(self._ends, (slot + duration, request.uid))
         return placed
@@ -128,6 +133,11 @@ class _Hundred:
             for piece in self._fleet.slices_of(uid):
                 self._fleet.remove_slice(piece.key)
             self._fleet.remove_pod(uid)
+
+
+def _lifetime(weights: Sequence[float], load: float) -> float:
+    """Slots that a slice lasts on average, so that the requests ask for `load` times all units."""
+    return load * GPUS * UNITS / sum(w * profile.size for w, profile in zip(weights, PROFILES, strict=True))
 
 
 def _normalized(weights: Sequence[float]) -> tuple[float, ...]:

@@ -25,12 +25,17 @@ from apportion.lab.baselines import BASELINES
 from apportion.lab.meter import Meter
 from apportion.lab.trace import MILLI, Arrival, Trace, TraceError, TracePod
 
-LEARNED = "+learned"
+LEARNED = "-learned"
 OURS = "fragmentation"
 POLICY_NAMES = (OURS, OURS + LEARNED, *BASELINES)
 _PODS_PER_NODE = 1_000_000
 
 Progress = Callable[[int], None]
+
+
+def learning(policy: str) -> str:
+    """The name of a policy of ours that learns its mix; published policies have nothing to learn."""
+    return policy if policy in BASELINES or policy.endswith(LEARNED) else policy + LEARNED
 
 
 def run(trace: Trace, seed: int, policy: str, progress: Progress = lambda _: None) -> dict[str, Any]:
@@ -48,6 +53,7 @@ def run(trace: Trace, seed: int, policy: str, progress: Progress = lambda _: Non
         "variant": trace.variant,
         "seed": seed,
         "policy": policy,
+        "learned": policy.endswith(LEARNED),
         **meter.columns(),
         "decisions_per_second": round(len(arrival.pods) / seconds, 1),
     }
@@ -102,7 +108,7 @@ def _placer(trace: Trace, arrival: Arrival, policy: str) -> Callable[[int, int],
     def place(number: int, index: int) -> bool:
         uid = f"pod-{number}"
         request = msgspec.structs.replace(requests[index], uid=uid, name=uid)
-        return isinstance(cycle.decide(fleet, [request], core), cycle.Plan)
+        return isinstance(cycle.decide(fleet, [request], core, explained=False), cycle.Plan)
 
     return place
 

@@ -35,9 +35,7 @@ def run(
     """Decide about the trace's pods; `placed` tells whether two methods agreed."""
     arrival = trace.arrival(seed)
     requests = openb.requests_of(trace)
-    order = arrival.pods[:limit]
-    if copies > 1:
-        order = [index for index in order for _ in range(copies)]
+    order = arrival.pods[:limit] * copies
     fleet = openb.fleet_of(trace, arrival, copies)
     policy = openb.policy_of(openb.OURS, requests)
     pods = list(openb.arriving(requests, order))

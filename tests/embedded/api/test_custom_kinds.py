@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from apportion.apis.crds import crds
 from apportion.embedded.api.server import ApiServer
 from apportion.embedded.api.store import Bucket
 from tests.embedded.api.asking import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Asking
+from tests.embedded.api.waiting import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABS = "/apis/example.io/v1/namespaces/default/tabs"
@@ -147,7 +147,9 @@ async def test_good_values_pass(tabs: Asking) -> None:
 async def test_an_update_does_not_judge_what_it_leaves_alone(tabs: Asking) -> None:
     await tabs("POST", TABS, tab(replicas=5))
     stricter = (await tabs("GET", f"{DEFINITIONS}/tabs.example.io")).body
-    stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"]["maximum"] = 3
+    stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"][
+        "maximum"
+    ] = 3
     assert (await tabs("PUT", f"{DEFINITIONS}/tabs.example.io", stricter)).code == 200
     assert (await tabs("PATCH", f"{TABS}/t", {"spec": {"size": "m"}}, media=MERGE_PATCH)).code == 200
     assert (await tabs("PATCH", f"{TABS}/t", {"spec": {"replicas": 4}}, media=MERGE_PATCH)).code == 422
@@ -161,7 +163,9 @@ async def test_status_is_a_world_of_its_own(tabs: Asking) -> None:
     assert (changed["status"], changed["spec"]["size"]) == ({"state": "up"}, "s")
     assert "labels" not in changed["metadata"]
     assert changed["metadata"]["generation"] == 1
-    main = (await tabs("PATCH", f"{TABS}/t", {"status": {"state": "down"}, "spec": {"size": "m"}}, media=MERGE_PATCH)).body
+    main = (
+        await tabs("PATCH", f"{TABS}/t", {"status": {"state": "down"}, "spec": {"size": "m"}}, media=MERGE_PATCH)
+    ).body
     assert (main["status"], main["metadata"]["generation"]) == ({"state": "up"}, 2)
     bad = await tabs("PATCH", f"{TABS}/t/status", {"status": {"state": 5}}, media=MERGE_PATCH)
     assert (bad.code, bad.body["details"]["causes"][0]["field"]) == (422, "status.state")
@@ -277,7 +281,10 @@ def field(body: dict[str, Any], name: str) -> dict[str, Any]:
         (lambda body: field(body, "size").update({"$ref": "x"}), ".properties[size].$ref"),
         (lambda body: field(body, "set").update(uniqueItems=True), "uniqueItems"),
         (lambda body: field(body, "size").update(anyOf=[{"type": "string"}]), "anyOf[0].type"),
-        (lambda body: schema(body)["properties"].update(metadata={"type": "object", "required": ["x"]}), "properties[metadata]"),
+        (
+            lambda body: schema(body)["properties"].update(metadata={"type": "object", "required": ["x"]}),
+            "properties[metadata]",
+        ),
     ],
 )
 async def test_bad_definitions_are_refused_by_field(
@@ -295,9 +302,3 @@ async def test_our_own_definitions_are_acceptable(ask: Asking) -> None:
     for body in crds():
         answer = await ask("POST", f"{DEFINITIONS}?fieldValidation=Strict", body)
         assert answer.code == 201, answer.body
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.01)

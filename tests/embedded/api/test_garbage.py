@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from apportion.cluster.transport import Request
 from apportion.embedded.api import negotiation
-from apportion.embedded.api.attributes import ADMIN
 from apportion.embedded.api.server import ApiServer
-from tests.embedded.api.asking import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Asking, config_map, pod
+from tests.embedded.api.asking import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Asking, config_map, pod
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -102,79 +95,3 @@ async def test_callers_are_identified_and_judged(server: ApiServer) -> None:
         'configmaps is forbidden: User "system:anonymous" cannot list resource "configmaps" in API group "" '
         'in the namespace "default"'
     )
-
-
-values = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(-(2**70), 2**70),
-        st.floats(allow_nan=False, allow_infinity=False),
-        st.text(max_size=8),
-        st.sampled_from(["metadata", "$patch", "replace", "delete", "1Gi", "2026-01-01T00:00:00Z", "a"]),
-    ),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["metadata", "name", "spec", "status", "data", "labels", "containers", "$patch", "$retainKeys", "op"]
-            + ["path", "value", "replicas", "finalizers", "$setElementOrder/containers", "ownerReferences", "template"]
-            + ["managedFields", "resources", "limits", "cpu", "selector", "kind", "apiVersion", "names", "versions"]
-        )
-        | st.text(max_size=5),
-        inner,
-        max_size=4,
-    ),
-    max_leaves=12,
-)
-paths = st.sampled_from(
-    [
-        "/api/v1/namespaces/default/configmaps",
-        "/api/v1/namespaces/default/pods",
-        "/api/v1/namespaces/default/services",
-        "/api/v1/nodes",
-        "/api/v1/namespaces",
-        "/apis/apps/v1/namespaces/default/deployments",
-        "/apis/batch/v1/namespaces/default/jobs",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-        "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
-        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-        "/api/v1/namespaces/default/bindings",
-    ]
-)
-suffixes = st.sampled_from(["", "/x", "/x/status", "/x/scale", "/x/binding", "/x/eviction", "/x/log", "/x/token"])
-queries = st.dictionaries(
-    st.sampled_from(
-        ["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "fieldManager", "dryRun", "force"]
-        + ["fieldValidation", "propagationPolicy", "gracePeriodSeconds", "resourceVersionMatch", "tailLines"]
-    ),
-    st.text(max_size=6) | st.sampled_from(["1", "0", "All", "Strict", "a=b", "true"]),
-    max_size=3,
-)
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    method=st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]),
-    path=paths,
-    suffix=suffixes,
-    query=queries,
-    media=st.sampled_from(["application/json", JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH, "application/yaml"]),
-    body=values,
-)
-async def test_nothing_that_is_sent_makes_the_server_fail(
-    server: ApiServer, method: str, path: str, suffix: str, query: dict[str, str], media: str, body: Any
-) -> None:
-    try:
-        data = json.dumps(body).encode()
-    except (ValueError, UnicodeEncodeError):
-        return
-    request = Request(method, path + suffix, tuple(query.items()), {"content-type": media}, data)
-    response = await server.handle(request, ADMIN)
-    assert response.status < 500 or response.status == 504, (response.status, response.body)
-    if response.status >= 400:
-        status = json.loads(response.body or b"")
-        assert (status["kind"], status["code"]) == ("Status", response.status)
-    if response.stream is not None:
-        await response.stream.aclose()  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from apportion.embedded.api.http import HttpShell
 from apportion.embedded.api.server import ApiServer
 from tests.embedded.api.asking import config_map
 from tests.embedded.api.conftest import TOKEN
+from tests.embedded.api.waiting import until
 
 
 async def test_the_ordinary_client_works_over_tls(remote: Client) -> None:
@@ -34,19 +35,17 @@ async def test_events_stream_while_they_happen_and_a_client_that_leaves_is_forgo
 
     async def follow() -> None:
         async for event in remote.watch(kinds.CONFIG_MAPS, namespace="default", resource_version="0"):
-            if event.object["metadata"].get("name") == "late":
+            if event.object is not None and event.object["metadata"].get("name") == "late":
                 seen.set()
 
     follower = asyncio.create_task(follow())
+    await until(lambda: len(server.watches) > 0)
+    await client.create(kinds.CONFIG_MAPS, config_map("late"), namespace="default")
     async with asyncio.timeout(10):
-        while not len(server.watches):
-            await asyncio.sleep(0.01)
-        await client.create(kinds.CONFIG_MAPS, config_map("late"), namespace="default")
         await seen.wait()
-        follower.cancel()
-        await asyncio.gather(follower, return_exceptions=True)
-        while len(server.watches):
-            await asyncio.sleep(0.01)
+    follower.cancel()
+    await asyncio.gather(follower, return_exceptions=True)
+    await until(lambda: len(server.watches) == 0)
 
 
 async def test_raw_requests_get_statuses_and_warnings(shell: HttpShell, tmp_path: Path) -> None:
@@ -75,8 +74,7 @@ async def test_stopping_ends_open_streams(server: ApiServer, shell: HttpShell, r
             pass
 
     follower = asyncio.create_task(follow())
+    await until(lambda: len(server.watches) > 0)
     async with asyncio.timeout(10):
-        while not len(server.watches):
-            await asyncio.sleep(0.01)
         await shell.stop()
         await asyncio.gather(follower, return_exceptions=True)

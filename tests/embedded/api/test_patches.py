@@ -58,7 +58,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, list[dict[str, Any]]]:
     operations = []
     for _ in range(draw(st.integers(1, 4))):
         name = draw(st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]))
-        operation = {"op": name, "path": draw(pointers(document))}
+        operation: dict[str, Any] = {"op": name, "path": draw(pointers(document))}
         if name in ("add", "replace", "test"):
             operation["value"] = draw(documents)
         if name in ("move", "copy"):

@@ -127,7 +127,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._remember()
 
     @rule(namespace=namespaces, name=names, value=st.integers(0, 9), stale=st.booleans())
-    def update(self, namespace: str, name: str, value: int, stale: bool) -> None:
+    def update(self, namespace: str, name: str, value: int, *, stale: bool) -> None:
         known = self.model.get((namespace, name))
         expected = None if known is None else known[0] - 1 if stale else known[0]
         if known is None or stale:
@@ -164,11 +164,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert revisions == sorted(set(revisions))
         state: dict[tuple[str, str], int] = {}
         for change in self.seen:
+            key = (change.new.key.namespace, change.new.key.name)
             if change.type == "DELETED":
-                del state[tuple(change.new.key)]
+                del state[key]
             else:
-                assert (change.type == "ADDED") == (tuple(change.new.key) not in state)
-                state[tuple(change.new.key)] = change.revision
+                assert (change.type == "ADDED") == (key not in state)
+                state[key] = change.revision
         assert state == {key: revision for key, (revision, _) in self.model.items()}
 
     @invariant()

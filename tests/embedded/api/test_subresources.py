@@ -138,7 +138,10 @@ async def test_scale_shows_and_changes_replicas(ask: Asking) -> None:
     stale = {**scale, "spec": {"replicas": 1}}
     assert (await ask("PUT", f"{DEPLOYMENTS}/d/scale", stale)).reason == "Conflict"
     assert (await ask("PATCH", f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": -1}}, media=MERGE_PATCH)).code == 422
-    assert (await ask("PATCH", f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": "x"}}, media=MERGE_PATCH)).code in (400, 422)
+    assert (await ask("PATCH", f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": "x"}}, media=MERGE_PATCH)).code in (
+        400,
+        422,
+    )
     assert (await ask("GET", f"{DEPLOYMENTS}/d")).body["spec"]["replicas"] == 5
 
 

@@ -244,3 +244,21 @@ def _get(path: str) -> Any:
     from apportion.cluster.transport import Request
 
     return Request("GET", path, (), {}, None)
+
+
+async def test_acting_as_somebody_else_needs_the_right_to_it() -> None:
+    async with serving() as server:
+        await role(server, [READ_PODS])
+        await bind(server, {"kind": "ServiceAccount", "name": "default", "namespace": "default"})
+        pods = "/api/v1/namespaces/default/pods"
+        as_account = {"impersonate-user": "system:serviceaccount:default:default"}
+        assert (await server.send("GET", pods, headers=as_account))[0] == 200
+        assert (await server.send("GET", "/api/v1/nodes", headers=as_account))[0] == 403
+        assert (await server.send("GET", "/api/v1/nodes", headers={"impersonate-user": "bob"}))[0] == 403
+        grouped = {"impersonate-user": "bob", "impersonate-group": "a, system:masters"}
+        assert (await server.send("GET", "/api/v1/nodes", headers=grouped))[0] == 200
+        code, answer = await server.send("GET", pods, headers={"impersonate-user": "bob"}, user=ALICE)
+        assert code == 403
+        why = 'User "alice" cannot impersonate resource "users" in API group "" at the cluster scope'
+        assert answer["message"] == f'users "bob" is forbidden: {why}'
+        assert (await server.send("GET", pods, headers={"impersonate-group": "x"}))[0] == 400

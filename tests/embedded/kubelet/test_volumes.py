@@ -30,7 +30,10 @@ async def token(source: Mapping[str, Any]) -> str:
 def volumes(tmp_path: Path, *entries: dict[str, Any], stored: Stored | None = None) -> PodVolumes:
     pod = {
         "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"x": "y"}},
-        "spec": {"volumes": list(entries), "containers": []},
+        "spec": {
+            "volumes": list(entries),
+            "containers": [{"volumeMounts": [{"name": each["name"], "mountPath": "/x"} for each in entries]}],
+        },
     }
     return PodVolumes(pod, tmp_path / "pod", tmp_path / "node", tmp_path / "shared", stored or Stored(), {}, token)
 
@@ -83,6 +86,12 @@ async def test_what_is_missing_is_said_unless_it_is_optional(tmp_path: Path) -> 
     await volumes(tmp_path, {"name": "v", "configMap": {"name": "none", "optional": True}}).prepare()
     with pytest.raises(MountError, match="hostPath type check failed: /dev/gpu is not a directory"):
         await volumes(tmp_path, {"name": "v", "hostPath": {"path": "/dev/gpu", "type": "Directory"}}).prepare()
+
+
+async def test_what_no_container_mounts_is_not_waited_for(tmp_path: Path) -> None:
+    made = volumes(tmp_path, {"name": "v", "configMap": {"name": "none"}})
+    made.pod["spec"]["containers"] = [{"name": "c"}]
+    await made.prepare()
 
 
 async def test_host_paths_lie_under_the_nodes_root_and_claims_outlive_the_pod(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ class Content:
             why = f'no kind "{kind}" is registered for version "{version}"'
             if self._registry.by_api_version(version, kind) is not None:
                 internal = resource.group.partition(".")[0] or "core"
-                why = f"converting ({version.rpartition('/')[2]}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+                given = f"{version.rpartition('/')[2]}.{kind}"
+                why = f"converting ({given}) to ({internal}.{resource.kind}): unknown conversion"
             message = f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
             raise status.bad_request(message)
 

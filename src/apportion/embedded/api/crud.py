@@ -10,13 +10,14 @@ insist on a resourceVersion. Deletions are in `deletion`, reads in `listing` and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
-from apportion.embedded.api import metadata, ownership, status, store
+from apportion.embedded.api import metadata, ownership, problems, status, store
 from apportion.embedded.api.attributes import Attributes, Operation, User
 from apportion.embedded.api.content import Content
 from apportion.embedded.api.conversion import Versions, bucket_of
@@ -27,6 +28,8 @@ from apportion.embedded.api.strategies import Strategies
 Obj = dict[str, Any]
 ATTEMPTS = 5
 NAME_ATTEMPTS = 8
+_WRONG_SCALAR = re.compile(r"json: cannot unmarshal \w+ into Go struct field \S+ of type (string|bool|int32|int64)")
+_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions", "CONNECT": ""}
 
 
 class Admission(Protocol):
@@ -78,7 +81,7 @@ class Update:
     `internal` marks the server's own writes on behalf of a subresource (binding): admission has seen the
     subresource's body, and the rules for users do not apply. `replaced`: the whole object was sent, and
     some kinds insist that it says which version it replaces. `patched`: what cannot be decoded is the
-    patch's fault.
+    patch's fault; `strategic` is the patch itself where refusals show it instead of the object.
     """
 
     change: Callable[[Obj], Obj]
@@ -87,6 +90,7 @@ class Update:
     internal: bool = False
     replaced: bool = False
     patched: bool = False
+    strategic: bytes = b""
 
 
 class Writer:
@@ -202,7 +206,11 @@ class Writer:
             if not update.patched:
                 raise
             why = problem.message.partition(f"cannot be handled as a {resource.kind}: ")[2] or problem.message
-            shown = msgspec.json.encode(msgspec.json.encode(obj).decode()).decode()
+            shown = msgspec.json.encode(obj).decode()
+            if update.strategic:
+                shown = problems.shown_as_go_does(msgspec.json.decode(update.strategic))
+                why = _WRONG_SCALAR.sub(r"unrecognized type: \1", why)
+            shown = msgspec.json.encode(shown).decode()
             cause = status.Cause("patch", f"Invalid value: {shown}: {why}")
             raise status.invalid(_NoKind(), "", [cause]) from problem
 
@@ -244,7 +252,7 @@ class Writer:
             name=name,
             user=options.user,
             dry_run=options.dry_run,
-            options=options.raw,
+            options={**options.raw, "kind": _OPTIONS[operation]},
             warnings=options.warnings,
         )
 

@@ -32,6 +32,8 @@ def pod(obj: Obj) -> None:
             for port in each.get("ports") or ():
                 port["hostPort"] = port.get("hostPort") or port.get("containerPort", 0)
     _pod_level_requests(spec)
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        condition.setdefault("lastProbeTime", None)  # never left out of an answer
 
 
 def pod_template(template: Obj) -> None:

@@ -113,9 +113,9 @@ def decode_yaml(body: bytes) -> Any:
         raise status.bad_request(f"error converting YAML to JSON: yaml: {text}") from error
     except RecursionError as error:
         raise status.bad_request("error converting YAML to JSON: yaml: exceeded max depth") from error
-    check_depth(value)
     if _weight(value, {}) > MAX_NODES:
         raise status.bad_request("error converting YAML to JSON: yaml: document contains excessive aliasing")
+    check_depth(value)
     return _with_string_keys(value)
 
 
@@ -144,6 +144,7 @@ def _weight(value: Any, known: dict[int, int]) -> int:
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
+        known[id(value)] = MAX_NODES + 1  # until it is counted: whatever contains itself has no end
         children = value.values() if isinstance(value, dict) else value
         known[id(value)] = 1 + sum(_weight(child, known) for child in children)
     return known[id(value)]

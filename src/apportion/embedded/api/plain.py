@@ -6,7 +6,7 @@ import platform
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from apportion.embedded.api import discovery, negotiation, rendering, status
+from apportion.embedded.api import discovery, negotiation, openapi_v2, rendering, status
 from apportion.embedded.api.negotiation import Accept
 from apportion.embedded.api.openapi import OpenApi
 from apportion.embedded.api.registry import Registry
@@ -34,7 +34,7 @@ class Paths:
         self._registry = registry
         self._openapi = OpenApi(registry)
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Response:  # noqa: PLR0911  one return per path
         if request.method not in ("GET", "HEAD"):
             raise status.method_not_allowed()
         parts = [part for part in request.path.split("/") if part]
@@ -51,14 +51,25 @@ class Paths:
                 return _found(discovery.group(self._registry, group))
             case ["apis", group, version]:
                 return _found(discovery.resource_list(self._registry, group, version))
-            case ["openapi", "v3"]:
-                return _document(self._openapi.index())
-            case ["openapi", "v3", "api", version]:
-                return _document(self._openapi.document("", version))
-            case ["openapi", "v3", "apis", group, version]:
-                return _document(self._openapi.document(group, version))
+            case ["openapi", *rest]:
+                return self._describe(rest, request)
             case []:
                 return _json({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
+            case _:
+                raise status.unknown_path()
+
+    def _describe(self, parts: list[str], request: Request) -> Response:
+        match parts:
+            case ["v2"]:
+                accept = request.headers.get("accept", "")
+                media, body = openapi_v2.document(self._registry, VERSION["gitVersion"], accept)
+                return Response(200, {"content-type": media}, body)
+            case ["v3"]:
+                return _document(self._openapi.index())
+            case ["v3", "api", version]:
+                return _document(self._openapi.document("", version))
+            case ["v3", "apis", group, version]:
+                return _document(self._openapi.document(group, version))
             case _:
                 raise status.unknown_path()
 

@@ -99,3 +99,17 @@ def shown(value: Any) -> str:
     if value is None:
         return "null"
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=False)
+
+
+def shown_as_go_does(value: Any) -> str:
+    """A decoded document in the notation that Go prints maps and slices in."""
+    match value:
+        case dict():
+            return f"map[{' '.join(f'{key}:{shown_as_go_does(value[key])}' for key in sorted(value))}]"
+        case list():
+            return f"[{' '.join(map(shown_as_go_does, value))}]"
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+    return str(value)

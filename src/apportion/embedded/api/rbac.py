@@ -102,11 +102,11 @@ class Rbac:
 
     def rules(self, user: User, namespace: str) -> list[Rule]:
         """The rules that apply to a user in a namespace, cluster-wide ones included."""
-        if MASTERS in user.groups:
-            everything = frozenset("*")
-            return [Rule(everything, everything, everything), Rule(everything, urls=("*",))]
+        everything = frozenset("*")
+        always = [Rule(everything, everything, everything), Rule(everything, urls=("*",))]
         held = (grant for grant in self.grants(user) if grant.namespace in ("", namespace))
-        return list(dict.fromkeys(rule for grant in held for rule in grant.rules))
+        granted = [rule for grant in held for rule in grant.rules]
+        return list(dict.fromkeys([*(always if MASTERS in user.groups else ()), *granted]))
 
     def role_rules(self, kind: str, name: str, namespace: str) -> tuple[Rule, ...] | None:
         """What a role allows; None if there is no such role."""

@@ -18,6 +18,7 @@ _READ = ("get", "list", "watch")
 _WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_ISSUER = tuple(path + end for path in ("/.well-known/openid-configuration", "/openid/v1/jwks") for end in ("", "/"))
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH)
 
 _VIEWED: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -103,10 +104,12 @@ def objects() -> list[Obj]:
         _role("system:basic-user", [reviews, myself]),
         _role("system:discovery", [{"nonResourceURLs": list(_DISCOVERY), "verbs": ["get"]}]),
         _role("system:public-info-viewer", [{"nonResourceURLs": list(_HEALTH), "verbs": ["get"]}]),
+        _role("system:service-account-issuer-discovery", [{"nonResourceURLs": list(_ISSUER), "verbs": ["get"]}]),
         _binding("cluster-admin", "system:masters"),
         _binding("system:basic-user", "system:authenticated"),
         _binding("system:discovery", "system:authenticated"),
         _binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
+        _binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
     ]
 
 

@@ -94,7 +94,7 @@ class EventRenderer:
             obj = self._table([obj], {"resourceVersion": str(stored.revision)})
         return msgspec.json.encode(obj)
 
-    def bookmark(self, revision: int, initial_end: bool) -> bytes:  # noqa: FBT001
+    def bookmark(self, revision: int, *, initial_end: bool) -> bytes:
         metadata: Obj = {"resourceVersion": str(revision), "creationTimestamp": None}
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}

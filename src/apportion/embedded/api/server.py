@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from apportion.embedded.api import metadata, negotiation, plain, rendering, routing, selectors, status
+from apportion.embedded.api import impersonation, metadata, negotiation, plain, rendering, routing, selectors, status
 from apportion.embedded.api.attributes import ANONYMOUS, RequestInfo, User
 from apportion.embedded.api.content import Content
 from apportion.embedded.api.conversion import Versions
@@ -112,7 +112,7 @@ class ApiServer:
     async def _answer(self, request: Request, user: User | None) -> Response:
         if len(request.body or b"") > negotiation.MAX_BODY:
             raise status.too_large(negotiation.MAX_BODY)
-        user = user or self._identify(request)
+        user = impersonation.identity(user or self._identify(request), request.headers, self.authorizer)
         query: dict[str, str] = {}
         for name, value in request.query:
             query.setdefault(name, value)

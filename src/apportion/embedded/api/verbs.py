@@ -23,6 +23,9 @@ from apportion.embedded.api.watching import LONGEST, Watches, WatchOptions
 Obj = dict[str, Any]
 _FIELD_VALIDATION = ("Ignore", "Warn", "Strict")
 _LONGEST_MANAGER = 128
+_DEPRECATED = {
+    ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
 # Kinds whose PUT creates what is not there.
 _CREATE_ON_UPDATE = frozenset(
     {
@@ -63,6 +66,13 @@ class Verbs:
 
     async def answer(self, route: Route, request: Request, query: Mapping[str, str], user: User) -> Response:
         """The response of a verb on a collection, an object or its status."""
+        response = await self._answer(route, request, query, user)
+        if text := _DEPRECATED.get((route.resource.api_version, route.resource.kind)):
+            earlier = response.headers.get("warning")
+            response.headers = {**response.headers, "warning": "\n".join(filter(None, (f'299 - "{text}"', earlier)))}
+        return response
+
+    async def _answer(self, route: Route, request: Request, query: Mapping[str, str], user: User) -> Response:
         accept = negotiation.accept(request.headers.get("accept", ""), stream=route.verb == "watch")
         match route.verb:
             case "get":

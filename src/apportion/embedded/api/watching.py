@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -25,7 +26,12 @@ BACKLOG = 50_000
 
 Frame = tuple[str, Stored]
 Render = Callable[[Stored], bytes]
-Bookmark = Callable[[int, bool], bytes]
+
+
+class Bookmark(Protocol):
+    """Makes the object of a bookmark event."""
+
+    def __call__(self, revision: int, *, initial_end: bool) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +128,12 @@ class Watch:
             now = self._loop.time()
             if self._initial:
                 self._initial = False
-                return self._take() + _frame("BOOKMARK", self._bookmark(self._store.revision, True))
+                return self._take() + _frame("BOOKMARK", self._bookmark(self._store.revision, initial_end=True))
             if self._pending:
                 return self._take()
             if now >= self._next_bookmark:
                 self._next_bookmark = self._bookmark_time()
-                return _frame("BOOKMARK", self._bookmark(self._store.revision, False))
+                return _frame("BOOKMARK", self._bookmark(self._store.revision, initial_end=False))
             if now >= self._end:
                 break
             await self._wait(min(self._end, self._next_bookmark) - now)

@@ -142,7 +142,7 @@ def namespace_ends(error: errors.ApiError) -> bool:
 
 
 def set_condition(
-    conditions: Iterable[Json], kind: str, status: str, reason: str, message: str, now: str, **extra: str
+    conditions: Iterable[Json], kind: str, status: str, reason: str, message: str, now: str, **extra: str | int
 ) -> list[Json]:
     """The conditions with one of them set; its transition time moves only when its status does."""
     kept = list(conditions)

@@ -37,6 +37,10 @@ class CronJobs(Reconciler):
             return waiting
         mine = self.informers.of(JOBS).indexed(BY_OWNER, owner["metadata"]["uid"])
         active = [job for job in mine if jobrules.finished(job) is None and not deleting(job)]
+        for job in (job for job in active if not _by_the_clock(job)):
+            text = f"Saw a job that the controller did not create or forgot: {_name(job)}"
+            self.say(CRON_JOBS, owner, "UnexpectedJob", text, warning=True)
+        active = [job for job in active if _by_the_clock(job)]
         status: Json = {"active": [_reference(job) for job in sorted(active, key=_name)] or None}
         done = [job for job in mine if (jobrules.finished(job) or {}).get("type") == "Complete"]
         if done:
@@ -121,6 +125,10 @@ def _latest_due(schedule: cron.Schedule, since: float, now: float, deadline: flo
         if latest is not None:
             return latest
     return None
+
+
+def _by_the_clock(job: Json) -> bool:
+    return SCHEDULED in (job["metadata"].get("annotations") or {})
 
 
 def _name(job: Json) -> str:

@@ -47,6 +47,7 @@ class DisruptionBudgets(Reconciler):
             *reason,
             "",
             stamp(now),
+            observedGeneration=budget["metadata"].get("generation", 1),
         )
         status = {
             "currentHealthy": healthy,

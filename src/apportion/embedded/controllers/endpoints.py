@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 from apportion.apis.kinds import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
@@ -92,7 +91,7 @@ class EndpointsOfServices(Reconciler):
         name = service["metadata"]["name"]
         labels = {**pods.labels(service), SERVICE_LABEL: name, MANAGER_LABEL: MANAGER}
         meta = {
-            "name": f"{name}-{secrets.token_hex(3)[:5]}",
+            "generateName": f"{name}-",
             "namespace": service["metadata"]["namespace"],
             "labels": labels,
             "ownerReferences": [owner_reference(SERVICES, service)],

@@ -58,7 +58,7 @@ class Jobs(Reconciler):
         fresh = [pod for pod in mine if self._counts(job, pod)]
         status = jobrules.counted(job, fresh)
         now = self.clock.now()
-        status.setdefault("startTime", None)
+        self._say_suspension(job, status, now)
         if not jobrules.suspended(job) and not status["startTime"]:
             status["startTime"] = stamp(now)
         ended = jobrules.verdict(job, status, mine, now)
@@ -69,7 +69,6 @@ class Jobs(Reconciler):
         again = None
         if ended is None and not jobrules.suspended(job):
             active, again = await self._scale(key, job, status, active, mine)
-        self._say_suspension(job, status)
         await self._write(key, job, status, active, ended, mine)
         self._counted |= {_uid(pod) for pod in fresh}
         over = ended is not None or jobrules.suspended(job)
@@ -165,15 +164,16 @@ class Jobs(Reconciler):
         )
         return None
 
-    def _say_suspension(self, job: Json, status: Json) -> None:
+    def _say_suspension(self, job: Json, status: Json, now: float) -> None:
+        """A job that goes on counts its time anew."""
         was = any(
             each["type"] == "Suspended" and each["status"] == "True"
             for each in (job.get("status") or {}).get("conditions") or ()
         )
         if jobrules.suspended(job) and not was:
-            status["startTime"] = None
             self.say(JOBS, job, "Suspended", "Job suspended")
         elif was and not jobrules.suspended(job):
+            status["startTime"] = stamp(now)
             self.say(JOBS, job, "Resumed", "Job resumed")
 
     def _counts(self, job: Json, pod: Json) -> bool:

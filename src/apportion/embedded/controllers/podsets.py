@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from apportion.apis.kinds import PODS, Kind
@@ -15,12 +15,14 @@ from apportion.embedded.controllers.expectations import Expectations
 
 Json = dict[str, Any]
 AT_ONCE = 16
+Tell = Callable[[Json, Json, str], str]  # owner, pod, "create" or "delete" -> the text of the event
 
 
 class PodSet:
     """Writes pods for controllers of one kind."""
 
-    def __init__(self, control: Control, kind: Kind, recorder: Recorder) -> None:
+    def __init__(self, control: Control, kind: Kind, recorder: Recorder, *, tell: Tell | None = None) -> None:
+        self._tell = tell or _told
         self._client = control.client
         self._informer = control.informers.of(PODS)
         self._recorder = recorder
@@ -52,7 +54,7 @@ class PodSet:
                 self._recorder.warn(about_object(self._kind, owner), "FailedCreate", f"Error creating: {error}")
             raise
         self.expectations.created(key, self._informer, made)
-        text = f"Created pod: {made['metadata']['name']}"
+        text = self._tell(owner, made, "create")
         self._recorder.record(about_object(self._kind, owner), "SuccessfulCreate", text)
 
     async def _delete(self, key: Key, owner: Json, pod: Json) -> None:
@@ -62,8 +64,12 @@ class PodSet:
         except (errors.NotFound, errors.Conflict):
             return
         self.expectations.removed(key, self._informer, pod)
-        text = f"Deleted pod: {meta['name']}"
+        text = self._tell(owner, pod, "delete")
         self._recorder.record(about_object(self._kind, owner), "SuccessfulDelete", text)
+
+
+def _told(_: Json, pod: Json, deed: str) -> str:
+    return f"{deed.capitalize()}d pod: {pod['metadata']['name']}"
 
 
 def least_wanted(candidates: Iterable[Json]) -> list[Json]:

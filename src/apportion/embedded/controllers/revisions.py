@@ -15,9 +15,10 @@ HASH_LABEL = "controller-revision-hash"
 
 
 class Revisions:
-    """The revisions of owners of one kind."""
+    """The revisions of owners of one kind. `label` is the one that revisions carry their hash in."""
 
-    def __init__(self, client: Client, informers: Informers, kind: Kind) -> None:
+    def __init__(self, client: Client, informers: Informers, kind: Kind, *, label: str = HASH_LABEL) -> None:
+        self._label = label
         self._client = client
         self._informer = informers.of(CONTROLLER_REVISIONS)
         self._kind = kind
@@ -36,7 +37,8 @@ class Revisions:
                 "metadata": {
                     "name": name,
                     "namespace": namespace,
-                    "labels": {**_labels(owner), HASH_LABEL: digest},
+                    "labels": {**_labels(owner), self._label: digest},
+                    "annotations": dict(owner["metadata"].get("annotations") or {}),
                     "ownerReferences": [templates.owner_reference(self._kind, owner)],
                 },
                 "data": data,
@@ -53,7 +55,7 @@ class Revisions:
     def template(self, owner: Json, digest: str) -> Json | None:
         """The template that a hash stands for, if it is still known."""
         for each in self._informer.indexed(BY_OWNER, owner["metadata"]["uid"]):
-            if (each["metadata"].get("labels") or {}).get(HASH_LABEL) == digest:
+            if (each["metadata"].get("labels") or {}).get(self._label) == digest:
                 template = dict(each["data"]["spec"]["template"])
                 template.pop("$patch", None)
                 return template
@@ -63,7 +65,7 @@ class Revisions:
         """Keep as many unused revisions as the owner wants."""
         limit = owner["spec"].get("revisionHistoryLimit", 10)
         known = self._informer.indexed(BY_OWNER, owner["metadata"]["uid"])
-        idle = [each for each in known if (each["metadata"].get("labels") or {}).get(HASH_LABEL) not in used]
+        idle = [each for each in known if (each["metadata"].get("labels") or {}).get(self._label) not in used]
         idle.sort(key=lambda each: each.get("revision", 0))
         for each in idle[: max(0, len(idle) - limit)]:
             meta = each["metadata"]

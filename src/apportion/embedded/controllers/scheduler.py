@@ -234,6 +234,7 @@ class DefaultScheduler:
             "message": text,
             "lastProbeTime": None,
             "lastTransitionTime": stamp(self._clock.now()),
+            "observedGeneration": meta.get("generation", 1),
         }
         patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
         try:

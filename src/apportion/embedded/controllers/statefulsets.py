@@ -13,6 +13,7 @@ from apportion.embedded.controllers.podsets import PodSet
 from apportion.embedded.controllers.revisions import HASH_LABEL, Revisions
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+REVISION_LABEL = "controller.kubernetes.io/hash"
 INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
@@ -22,8 +23,8 @@ class StatefulSets(Reconciler):
 
     def __init__(self, control: Control) -> None:
         super().__init__(control)
-        self._pods = PodSet(control, STATEFUL_SETS, self.recorder)
-        self._revisions = Revisions(control.client, control.informers, STATEFUL_SETS)
+        self._pods = PodSet(control, STATEFUL_SETS, self.recorder, tell=_told)
+        self._revisions = Revisions(control.client, control.informers, STATEFUL_SETS, label=REVISION_LABEL)
 
     def subscribe(self) -> None:
         self.follow(STATEFUL_SETS)
@@ -115,6 +116,7 @@ class StatefulSets(Reconciler):
         name = f"{owner['metadata']['name']}-{index}"
         labels = {POD_NAME_LABEL: name, INDEX_LABEL: str(index), HASH_LABEL: digest}
         pod = templates.pod_from(template, STATEFUL_SETS, owner, name=name, labels=labels)
+        pod["metadata"]["generateName"] = f"{owner['metadata']['name']}-"
         pod["spec"]["hostname"] = name
         if owner["spec"].get("serviceName"):
             pod["spec"]["subdomain"] = owner["spec"]["serviceName"]
@@ -139,6 +141,8 @@ class StatefulSets(Reconciler):
                     await self.client.create(PERSISTENT_VOLUME_CLAIMS, body)
                 except errors.AlreadyExists:
                     continue
+                text = f"create Claim {claim} Pod {name} in StatefulSet {owner['metadata']['name']} success"
+                self.say(STATEFUL_SETS, owner, "SuccessfulCreate", text)
 
     async def _report(self, owner: Json, mine: dict[int, Json], digest: str) -> None:
         before = owner.get("status") or {}
@@ -164,6 +168,10 @@ class StatefulSets(Reconciler):
             "collisionCount": before.get("collisionCount", 0),
         }
         await self.set_status(STATEFUL_SETS, owner, status)
+
+
+def _told(owner: Json, pod: Json, deed: str) -> str:
+    return f"{deed} Pod {pod['metadata']['name']} in StatefulSet {owner['metadata']['name']} successful"
 
 
 def ordinal(owner: Json, pod: Json) -> int | None:

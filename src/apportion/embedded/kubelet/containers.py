@@ -21,6 +21,7 @@ from apportion.embedded.kubelet.volumes import PodVolumes
 _MESSAGE_LINES, _MESSAGE_CHARACTERS = 80, 2048
 _LONGEST_TERMINATION_MESSAGE = 4096
 _STATUS_REASONS = {0: "Completed"}
+_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 
 
 @dataclass
@@ -112,8 +113,12 @@ class PodContainer:
         problem = images.pull(image).error
         if problem:
             first, self._pull_failed = not self._pull_failed, True
-            reason = "ErrImagePull" if first else "ImagePullBackOff"
-            raise NotStartedError(reason, problem if first else f'Back-off pulling image "{image}"')
+            if first:
+                self._say("Pulling", f'Pulling image "{image}"')
+                self._say("Failed", f'Failed to pull image "{image}": {problem}', kind=WARNING)
+                raise NotStartedError("ErrImagePull", problem)
+            self._say("BackOff", f'Back-off pulling image "{image}"')
+            raise NotStartedError("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {problem}')
         if self.record.spec.get("imagePullPolicy") == "Always":
             self._say("Pulling", f'Pulling image "{image}"')
             self._say("Pulled", f'Successfully pulled image "{image}" in 1ms (1ms including waiting)')
@@ -127,10 +132,8 @@ class PodContainer:
         if isinstance(record.state, Terminated):
             record.last = record.state
         record.state = Waiting(error.reason, error.message)
-        text = error.message if error.reason == "ImagePullBackOff" else f"Error: {error.message}"
-        if error.reason == "ErrImagePull":
-            text = f'Failed to pull image "{record.spec.get("image", "")}": {error.message}'
-        self._say("BackOff" if error.reason == "ImagePullBackOff" else "Failed", text, kind=WARNING)
+        text = error.reason if error.reason in _PULL_REASONS else error.message
+        self._say("Failed", f"Error: {text}", kind=WARNING)
 
     # Running
 
@@ -176,12 +179,12 @@ class PodContainer:
         spec = self.record.spec if self.record.role is not Role.INIT else {}
         await probes.watch(spec, self._check, self._context.host.clock, report)
 
-    async def _check(self, probe: Mapping[str, Any]) -> str:
+    async def _check(self, probe: Mapping[str, Any]) -> str | None:
         if "exec" in probe and self._run is not None:
             code, output = await self._run.execute(list(probe["exec"].get("command") or []))
-            return f"command failed with exit code {code}: {output}".rstrip(": ") if code else ""
+            return output if code else None
         if not images.is_ours(self.record.spec.get("image", "")):
-            return ""
+            return None
         ports = {port["name"]: port["containerPort"] for port in self.record.spec.get("ports") or [] if "name" in port}
         return await self._context.host.checks.check(probe, self._context.record.ip, ports)
 

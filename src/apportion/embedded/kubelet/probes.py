@@ -21,7 +21,7 @@ EAGER_SECONDS = 0.25
 _OK = range(200, 400)
 _BODY_CHARACTERS = 1_000
 
-Check = Callable[[Mapping[str, Any]], Awaitable[str]]  # a probe -> an empty text, or what is wrong
+Check = Callable[[Mapping[str, Any]], Awaitable[str | None]]  # a probe -> None, or what is wrong
 
 
 @dataclass
@@ -53,7 +53,7 @@ async def _starts_up(probe: Mapping[str, Any], check: Check, clock: Clock, repor
     await clock.sleep(probe.get("initialDelaySeconds", 0))
     period, failures = _period(probe), 0
     last_counted = clock.now()
-    while problem := await check(probe):
+    while (problem := await check(probe)) is not None:
         if clock.now() - last_counted >= period - EAGER_SECONDS:
             last_counted = clock.now()
             failures += 1
@@ -70,8 +70,8 @@ async def _watch_liveness(probe: Mapping[str, Any], check: Check, clock: Clock, 
     failures = 0
     while True:
         problem = await check(probe)
-        failures = failures + 1 if problem else 0
-        if problem:
+        failures = 0 if problem is None else failures + 1
+        if problem is not None:
             report.unhealthy("Liveness", problem)
         if failures >= probe.get("failureThreshold", 3):
             report.kill("liveness")
@@ -86,8 +86,8 @@ async def _watch_readiness(probe: Mapping[str, Any], check: Check, clock: Clock,
     told = clock.now()
     while True:
         problem = await check(probe)
-        run = min(run, 0) - 1 if problem else max(run, 0) + 1
-        if problem and clock.now() - told >= _period(probe):
+        run = max(run, 0) + 1 if problem is None else min(run, 0) - 1
+        if problem is not None and clock.now() - told >= _period(probe):
             told = clock.now()
             report.unhealthy("Readiness", problem)
         if run >= probe.get("successThreshold", 1):
@@ -115,15 +115,17 @@ class NetworkChecks:
         if self._session is not None:
             await self._session.close()
 
-    async def check(self, probe: Mapping[str, Any], address: str, ports: Mapping[str, int]) -> str:
+    async def check(self, probe: Mapping[str, Any], address: str, ports: Mapping[str, int]) -> str | None:
         seconds = float(probe.get("timeoutSeconds", 1))
         if "httpGet" in probe:
             return await self._http(probe["httpGet"], address, ports, seconds)
         if "tcpSocket" in probe:
             return await _tcp(probe["tcpSocket"], address, ports, seconds)
-        return ""  # exec and grpc are taken as successful
+        return None  # grpc is taken as successful
 
-    async def _http(self, target: Mapping[str, Any], address: str, ports: Mapping[str, int], seconds: float) -> str:
+    async def _http(
+        self, target: Mapping[str, Any], address: str, ports: Mapping[str, int], seconds: float
+    ) -> str | None:
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=self._tls, force_close=True)
             self._session = aiohttp.ClientSession(connector=connector)
@@ -135,7 +137,7 @@ class NetworkChecks:
         try:
             async with self._session.get(url, headers=headers, timeout=limit, allow_redirects=False) as response:
                 if response.status in _OK:
-                    return ""
+                    return None
                 body = (await response.text(errors="replace"))[:_BODY_CHARACTERS]
                 return f"HTTP probe failed with statuscode: {response.status}" + (f": {body}" if body else "")
         except TimeoutError:
@@ -147,7 +149,7 @@ class NetworkChecks:
             return f'Get "{url}": {error}'
 
 
-async def _tcp(target: Mapping[str, Any], address: str, ports: Mapping[str, int], seconds: float) -> str:
+async def _tcp(target: Mapping[str, Any], address: str, ports: Mapping[str, int], seconds: float) -> str | None:
     host, port = target.get("host") or address, _port(target, ports)
     try:
         async with asyncio.timeout(seconds):
@@ -159,7 +161,7 @@ async def _tcp(target: Mapping[str, Any], address: str, ports: Mapping[str, int]
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-    return ""
+    return None
 
 
 def _port(target: Mapping[str, Any], ports: Mapping[str, int]) -> int:

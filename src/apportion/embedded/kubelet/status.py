@@ -148,9 +148,9 @@ def _container(container: ContainerRecord) -> Json:
     }
     if container.container_id:
         status["containerID"] = f"{RUNTIME}://{container.container_id}"
-    if resources := container.spec.get("resources"):
-        status["resources"] = resources
-        if requests := resources.get("requests"):
+    if container.container_id:
+        status["resources"] = container.spec.get("resources") or {}
+        if requests := status["resources"].get("requests"):
             status["allocatedResources"] = requests
     if mounts := container.spec.get("volumeMounts"):
         status["volumeMounts"] = [_mount(mount) for mount in mounts]

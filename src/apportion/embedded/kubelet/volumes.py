@@ -44,8 +44,16 @@ class PodVolumes:
     token: Token
 
     async def prepare(self) -> None:
-        """Set up every volume; called again it writes what has changed."""
-        for volume in self.pod["spec"].get("volumes") or []:
+        """Set up every volume that a container mounts; called again it writes what has changed."""
+        spec = self.pod["spec"]
+        mounted = {
+            mount["name"]
+            for container in (*(spec.get("initContainers") or ()), *spec["containers"])
+            for mount in container.get("volumeMounts") or ()
+        }
+        for volume in spec.get("volumes") or []:
+            if volume["name"] not in mounted:
+                continue
             try:
                 await self._prepare(volume)
             except (ConfigError, fields.FieldReferenceError) as error:

@@ -178,11 +178,9 @@ class PodWorker:
         return False
 
     async def _set_up(self) -> bool:
-        """Address and volumes; volumes are tried until they can be set up or the pod is to end."""
+        """Volumes, tried until they can be set up or the pod is to end; then an address."""
         record, host = self._record, self._host
         record.host_ip = host.address
-        record.ip = host.address if self._object["spec"].get("hostNetwork") else host.addresses.for_pod()
-        self.update(self._object)
         await self._publish()
         retry = BackOff(host.settings.retry)
         while not self._ending:
@@ -195,7 +193,9 @@ class PodWorker:
                     self._warn("FailedMount", str(error))
                 await self._something(until=now + (_SETTLING_SECONDS if first else retry.waited))
                 continue
+            record.ip = host.address if self._object["spec"].get("hostNetwork") else host.addresses.for_pod()
             record.sandbox_ready = True
+            self.update(self._object)
             return True
         return False
 

@@ -95,8 +95,7 @@ def _merge_lists(node: Node, live: list[Any], config: list[Any]) -> list[Any]:
             merged.append(merge(node.item, before[each], wanted[each]) if each in before else wanted[each])
             if each == part:
                 break
-    for each in right:
-        merged.append(merge(node.item, before[each], wanted[each]) if each in before else wanted[each])
+    merged.extend(merge(node.item, before[each], wanted[each]) if each in before else wanted[each] for each in right)
     return merged
 
 

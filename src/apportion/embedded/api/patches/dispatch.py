@@ -29,7 +29,9 @@ class Patcher:
         media = negotiation.media_of(request.headers)
         if media == APPLY_PATCH:
             return await self._apply(target, request, options)
-        return await self._writer.update(target, Update(self.change(target, request), patched=True), options)
+        sent = request.body or b"" if media == STRATEGIC_PATCH else b""
+        update = Update(self.change(target, request), patched=True, strategic=sent)
+        return await self._writer.update(target, update, options)
 
     async def _apply(self, target: Target, request: Request, options: Options) -> Written:
         resource = target.resource

@@ -18,25 +18,25 @@ def apply(resource: Resource, obj: Obj) -> None:
 
 
 def fill(schema: Mapping[str, Any], value: Any) -> None:
+    """Defaults for one value and everything in it; nulls that a schema does not allow give way."""
     if isinstance(value, dict):
         properties = schema.get("properties") or {}
         for name, inner in properties.items():
-            if name in value and value[name] is None and "default" in inner and not inner.get("nullable"):
-                del value[name]  # a null where none is allowed gives way to the default
-            elif name in value and value[name] is None and not inner.get("nullable") and "default" not in inner:
-                if inner.get("type") or inner.get("x-kubernetes-int-or-string"):
-                    del value[name]
+            if name in value and value[name] is None and _refuses_null(inner):
+                del value[name]
             if name not in value and "default" in inner:
                 value[name] = copy.deepcopy(inner["default"])
             if name in value:
                 fill(inner, value[name])
         extra = schema.get("additionalProperties")
         if isinstance(extra, Mapping):
-            for name, inner_value in value.items():
-                if name not in properties:
-                    fill(extra, inner_value)
-    elif isinstance(value, list):
-        items = schema.get("items")
-        if isinstance(items, Mapping):
-            for each in value:
-                fill(items, each)
+            for name in value.keys() - properties.keys():
+                fill(extra, value[name])
+    elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for each in value:
+            fill(schema["items"], each)
+
+
+def _refuses_null(schema: Mapping[str, Any]) -> bool:
+    typed = schema.get("type") or schema.get("x-kubernetes-int-or-string") or "default" in schema
+    return bool(typed) and not schema.get("nullable")

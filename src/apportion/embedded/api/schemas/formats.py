@@ -11,9 +11,14 @@ from datetime import date, datetime
 
 _UUID = r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?%s[0-9a-fA-F]{3}-?%s[0-9a-fA-F]{3}-?[0-9a-fA-F]{12}"
 _HEX, _VARIANT = "[0-9a-fA-F]", "[89abAB]"
+_HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
+_TIME_UNITS = (
+    r"ns|us|µs|ms|s|m|h|d|w|min(ute)?s?|hours?|days?|weeks?|sec(ond)?s?|milli(second)?s?|"
+    r"micro(second)?s?|nano(second)?s?"
+)
 _PATTERNS = {
     "email": r"[^@\s]+@[^@\s]+",
-    "hostname": r"(?=.{1,253}\Z)([a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)(\.[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)*\.?",
+    "hostname": rf"(?=.{{1,253}}\Z){_HOST}(\.{_HOST})*\.?",
     "mac": r"([0-9a-fA-F]{2}[:-]){5,7}[0-9a-fA-F]{2}|([0-9a-fA-F]{4}\.){2,3}[0-9a-fA-F]{4}",
     "uuid": _UUID % (_HEX, _HEX),
     "uuid3": _UUID % ("3", _HEX),
@@ -24,8 +29,7 @@ _PATTERNS = {
     "rgbcolor": r"rgb\(\s*\d{1,3}\s*,\s*\d{1,3}\s*,\s*\d{1,3}\s*\)",
     "ssn": r"\d{3}[- ]?\d{2}[- ]?\d{4}",
     "uri": r"([a-zA-Z][a-zA-Z0-9+.-]*:)[^\s]*|/[^\s]*",
-    "duration": r"[-+]?(\d+(\.\d*)?\s*(ns|us|µs|ms|s|m|h|d|w|min(ute)?s?|hours?|days?|weeks?|sec(ond)?s?|milli(second)?s?|"
-    r"micro(second)?s?|nano(second)?s?)\s*)+|0",
+    "duration": rf"[-+]?(\d+(\.\d*)?\s*({_TIME_UNITS})\s*)+|0",
     "k8sshortname": r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?",
     "k8slongname": r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
 }

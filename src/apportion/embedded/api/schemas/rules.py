@@ -125,6 +125,23 @@ def _columns(version: Obj, path: str) -> Iterator[Cause]:
 
 
 def _structural(schema: Mapping[str, Any], level: Level, path: str) -> Iterator[Cause]:
+    yield from _type(schema, level, path)
+    yield from _forbidden(schema, path)
+    yield from _lists(schema, path)
+    yield from _pattern(schema, path)
+    yield from schema_rules.refused(schema, path)
+    yield from _children(schema, level, path)
+    either = schema.get("x-kubernetes-int-or-string")
+    for name in _JUNCTORS:
+        for index, inner in enumerate(schema.get(name) or []):
+            exempt = either and name == "anyOf" and schema[name] == _INT_OR_STRING
+            if not exempt:
+                yield from _nested(inner, f"{path}.{name}[{index}]")
+    if isinstance(schema.get("not"), Mapping):
+        yield from _nested(schema["not"], f"{path}.not")
+
+
+def _type(schema: Mapping[str, Any], level: Level, path: str) -> Iterator[Cause]:
     kind = schema.get("type") or ""
     preserve, either = schema.get(pruning.PRESERVE), schema.get("x-kubernetes-int-or-string")
     if kind and kind not in _TYPES:
@@ -139,25 +156,11 @@ def _structural(schema: Mapping[str, Any], level: Level, path: str) -> Iterator[
         yield _required(f"{path}.type", _MISSING_TYPE[level])
     if level == "root" and kind and kind != "object":
         yield Cause(f"{path}.type", f'Invalid value: "{kind}": must be object at the root')
+    where = f"{path}.x-kubernetes-preserve-unknown-fields"
     if either and preserve:
-        yield Cause(
-            f"{path}.x-kubernetes-preserve-unknown-fields",
-            "Invalid value: true: must be false if x-kubernetes-int-or-string is true",
-        )
+        yield Cause(where, "Invalid value: true: must be false if x-kubernetes-int-or-string is true")
     if preserve is False:
-        yield Cause(f"{path}.x-kubernetes-preserve-unknown-fields", "Invalid value: false: must be true or undefined")
-    yield from _forbidden(schema, path)
-    yield from _lists(schema, path)
-    yield from _pattern(schema, path)
-    yield from schema_rules.refused(schema, path)
-    yield from _children(schema, level, path)
-    for name in _JUNCTORS:
-        for index, inner in enumerate(schema.get(name) or []):
-            exempt = either and name == "anyOf" and schema[name] == _INT_OR_STRING
-            if not exempt:
-                yield from _nested(inner, schema, f"{path}.{name}[{index}]")
-    if isinstance(schema.get("not"), Mapping):
-        yield from _nested(schema["not"], schema, f"{path}.not")
+        yield Cause(where, "Invalid value: false: must be true or undefined")
 
 
 def _children(schema: Mapping[str, Any], level: Level, path: str) -> Iterator[Cause]:
@@ -169,16 +172,7 @@ def _children(schema: Mapping[str, Any], level: Level, path: str) -> Iterator[Ca
     if extra not in (None, False) and level == "root":
         yield Cause(f"{path}.additionalProperties", "Forbidden: must not be used at the root", "FieldValueForbidden")
     for name, inner in properties.items():
-        if not isinstance(inner, Mapping):
-            yield Cause(f"{path}.properties[{name}]", f"Invalid value: {_json(inner)}: must be a schema")
-            continue
-        if level == "root" and name == "metadata":
-            allowed = {key for key in inner if key not in ("type", "description")} <= {"properties"}
-            if not allowed or not set(inner.get("properties") or {}) <= {"name", "generateName"}:
-                why = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-                yield Cause(f"{path}.properties[metadata]", f"Forbidden: {why}", "FieldValueForbidden")
-            continue
-        yield from _structural(inner, "field", f"{path}.properties[{name}]")
+        yield from _property(name, inner, level, f"{path}.properties[{name}]")
     if isinstance(extra, Mapping):
         yield from _structural(extra, "field", f"{path}.additionalProperties")
     items = schema.get("items")
@@ -188,6 +182,18 @@ def _children(schema: Mapping[str, Any], level: Level, path: str) -> Iterator[Ca
         yield Cause(f"{path}.items", "Forbidden: items must be a schema object and not an array", "FieldValueForbidden")
     elif schema.get("type") == "array":
         yield _required(f"{path}.items", "must be specified")
+
+
+def _property(name: str, schema: Any, level: Level, path: str) -> Iterator[Cause]:
+    if not isinstance(schema, Mapping):
+        yield Cause(path, f"Invalid value: {_json(schema)}: must be a schema")
+    elif level == "root" and name == "metadata":
+        allowed = {key for key in schema if key not in ("type", "description")} <= {"properties"}
+        if not allowed or not set(schema.get("properties") or {}) <= {"name", "generateName"}:
+            why = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+            yield Cause(path, f"Forbidden: {why}", "FieldValueForbidden")
+    else:
+        yield from _structural(schema, "field", path)
 
 
 def _forbidden(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
@@ -246,19 +252,17 @@ def _pattern(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield Cause(f"{path}.pattern", f"Invalid value: {_json(pattern)}: {why}")
 
 
-def _nested(schema: Mapping[str, Any], outside: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """Under a junctor there is no structure, only rules about values that the outside specifies."""
+def _nested(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """Under a junctor there is no structure, only rules about values."""
     for name in ("type", "additionalProperties", "default", "nullable", "title", "description"):
         if schema.get(name) not in (None, "", False):
             yield Cause(f"{path}.{name}", "Forbidden: must be empty to be structural", "FieldValueForbidden")
     yield from _pattern(schema, path)
-    outer = outside.get("properties") or {}
     for name, inner in (schema.get("properties") or {}).items():
-        here = f"{path}.properties[{name}]"
-        yield from _nested(inner, outer.get(name, {}), here)
+        yield from _nested(inner, f"{path}.properties[{name}]")
     for name in _JUNCTORS:
         for index, inner in enumerate(schema.get(name) or []):
-            yield from _nested(inner, outside, f"{path}.{name}[{index}]")
+            yield from _nested(inner, f"{path}.{name}[{index}]")
 
 
 def _defaults(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:

@@ -27,7 +27,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: _number(value) and float(value).is_integer(),
-    "number": lambda value: _number(value),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
 
 

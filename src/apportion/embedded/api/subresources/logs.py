@@ -48,7 +48,7 @@ async def read(pod: Obj, source: LogSource | None, query: Mapping[str, str]) -> 
     )
     headers = {"content-type": "text/plain"}
     if not (pod.get("spec") or {}).get("nodeName"):
-        return Response(200, headers, b"")
+        return Response(204, headers, b"")
     if source is None:
         raise status.ApiStatus(503, "ServiceUnavailable", "no kubelet serves logs in this cluster", {})
     return Response(200, headers, stream=await source.open_log(pod, options))

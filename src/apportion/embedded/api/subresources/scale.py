@@ -75,8 +75,7 @@ def _selector(resource: Resource, obj: Obj) -> str:
     if (resource.group, resource.plural) == ("", "replicationcontrollers"):
         return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
     parts: list[str] = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    for expression in selector.get("matchExpressions") or []:
-        parts.append(_expression(expression))
+    parts += [_expression(expression) for expression in selector.get("matchExpressions") or []]
     return ",".join(sorted(parts))
 
 

@@ -1,0 +1,217 @@
+"""`apportion lab`: benchmarks and trace replays of the placement core."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+
+from apportion.apis.errors import ApportionError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Benchmarks and trace replays of the placement core.",
+)
+
+DATA = Path("data/openb")
+BAD_INPUT = 2
+ALL = "all"
+
+Run = dict[str, Any]
+P = ParamSpec("P")
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")]
+DataOption = Annotated[Path, typer.Option(help="Folder with the openb trace.", envvar="APPORTION_OPENB")]
+PolicyOption = Annotated[str, typer.Option(help="One policy; empty: ours and every baseline.")]
+
+
+def explained(function: Callable[P, None]) -> Callable[P, None]:
+    """Bad input ends with one line and exit code 2."""
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except ApportionError as error:
+            print(f"apportion lab: {error}", file=sys.stderr)  # noqa: T201
+            raise typer.Exit(BAD_INPUT) from None
+
+    return guarded
+
+
+@app.command()
+@explained
+def openb(
+    data: DataOption = DATA,
+    variant: Annotated[str, typer.Option(help="Request list of the trace, or all.")] = "default",
+    seeds: Annotated[str, typer.Option(help="Arrival orders, such as 42-46.")] = "42",
+    policy: PolicyOption = "",
+    *,
+    learned: Annotated[bool, typer.Option("--learned", help="Our policy learns the request mix as pods come.")] = False,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Replay a production trace: how much of the GPUs is allocated when 95, 100 and 130 % was asked for."""
+    runs = _openb(data, variant, seeds, policy, learned=learned)
+    _print(runs, output, lambda: _openb_table(runs))
+
+
+@app.command()
+@explained
+def mig100(
+    mix: Annotated[str, typer.Option(help="A named mix, six weights separated by commas, or all.")] = ALL,
+    seeds: Annotated[str, typer.Option(help="Random seeds, such as 1-4.")] = "1-4",
+    policy: PolicyOption = "",
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """A stream of MIG slices on a hundred GPUs: how many requests are accepted."""
+    runs = _mig100(mix, seeds, policy)
+    _print(runs, output, lambda: _mig100_table(runs))
+
+
+@app.command()
+@explained
+def rate(
+    data: DataOption = DATA,
+    copies: Annotated[int, typer.Option(help="Copies of the trace's nodes for the large fleet.", min=1)] = 4,
+    seed: Annotated[int, typer.Option(help="Arrival order.")] = 42,
+    limit: Annotated[int, typer.Option(help="Only so many pods per copy; 0: all.", min=0)] = 0,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Decisions per second: our rows beside one pass over all nodes, and beside a larger fleet."""
+    runs = _rate(data, copies, seed, limit or None)
+    _print(runs, output, lambda: _rate_table(runs))
+
+
+@app.command()
+@explained
+def bench(
+    data: DataOption = DATA,
+    seeds: Annotated[str, typer.Option(help="Arrival orders of the trace.")] = "42",
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Everything: packing on the trace, MIG-100, and speed, ours beside the baselines of the same run."""
+    from apportion.lab import reporting, trace
+
+    reporting.say(reporting.load_line())
+    runs: list[Run] = []
+    tables: list[Callable[[], None]] = []
+    if trace.there(data):
+        packed = _openb(data, ALL, seeds, "", learned=True)
+        timed = _rate(data, 4, 42, None)
+        runs += packed + timed
+        tables += [lambda: _openb_table(packed), lambda: _rate_table(timed)]
+    else:
+        reporting.say(
+            f"no openb trace in {data}: skipping it. Its source is {trace.SOURCE}; pass the folder as --data."
+        )
+    sliced = _mig100(ALL, "1-4", "")
+    runs += sliced
+    tables.append(lambda: _mig100_table(sliced))
+    _print(runs, output, lambda: [show() for show in tables])
+
+
+def _openb(data: Path, variant: str, seeds: str, policy: str, *, learned: bool) -> list[Run]:
+    from apportion.lab import openb as lab
+    from apportion.lab import reporting, trace
+
+    numbers = reporting.numbers_of(seeds, "--seeds")
+    if policy:
+        chosen = [lab.learning(policy) if learned else policy]
+    else:
+        chosen = [name for name in lab.POLICY_NAMES if learned or name != lab.learning(lab.OURS)]
+    runs: list[Run] = []
+    for name in trace.VARIANTS if variant == ALL else (variant,):
+        loaded = trace.load(data, name)
+        for seed in numbers:
+            for each in chosen:
+                total = len(loaded.arrival(seed).pods)
+                with reporting.progress(f"openb {name} {seed} {each}", total) as advance:
+                    runs.append(lab.run(loaded, seed, each, advance))
+    return runs
+
+
+def _mig100(mix: str, seeds: str, policy: str) -> list[Run]:
+    from apportion.lab import mig100 as lab
+    from apportion.lab import reporting
+
+    runs: list[Run] = []
+    for name in lab.MIXES if mix == ALL else (mix,):
+        for seed in reporting.numbers_of(seeds, "--seeds"):
+            for each in (policy,) if policy else lab.POLICY_NAMES:
+                with reporting.progress(f"mig100 {name} {seed} {each}", lab.requests(name)) as advance:
+                    runs.append(lab.run(name, seed, each, advance))
+    return runs
+
+
+def _rate(data: Path, copies: int, seed: int, limit: int | None) -> list[Run]:
+    from apportion.lab import rate as lab
+    from apportion.lab import reporting, trace
+
+    loaded = trace.load(data, "default")
+    count = len(loaded.arrival(seed).pods[:limit])
+    runs: list[Run] = []
+    plans = [(lab.ROWS, 1), (lab.EVERY_NODE, 1)] + ([(lab.ROWS, copies)] if copies > 1 else [])
+    for method, times in plans:
+        with reporting.progress(f"rate {method} x{times}", count * times) as advance:
+            runs.append(lab.run(loaded, seed, method, times, limit, advance))
+    return runs
+
+
+def _print(runs: list[Run], output: Output, show: Callable[[], object]) -> None:
+    from apportion.lab import reporting
+
+    if output is Output.JSON:
+        print(reporting.as_json(runs))  # noqa: T201
+    else:
+        show()
+
+
+def _openb_table(runs: list[Run]) -> None:
+    from apportion.lab import reporting
+
+    numbers = ("95", "100", "130", "decisions_per_second")
+    rows = reporting.means(runs, ("variant", "policy"), numbers)
+    columns = [("variant", "variant"), ("policy", "policy"), ("runs", "runs"), ("95", "95 %"), ("100", "100 %")]
+    columns += [("130", "130 %"), ("decisions_per_second", "decisions/s")]
+    title = "openb: % of the GPUs allocated when so much of them was asked for"
+    reporting.show(reporting.table(title, rows, columns))
+
+
+def _mig100_table(runs: list[Run]) -> None:
+    from apportion.lab import reporting
+
+    numbers = ("acceptance", "unit_acceptance", "largest_acceptance", "decisions_per_second")
+    rows = reporting.means(runs, ("mix", "policy"), numbers)
+    columns = [("mix", "mix"), ("policy", "policy"), ("runs", "runs"), ("acceptance", "% accepted")]
+    columns += [
+        ("unit_acceptance", "% of units"),
+        ("largest_acceptance", "% of 7g"),
+        ("decisions_per_second", "decisions/s"),
+    ]
+    reporting.show(reporting.table("MIG-100: requests accepted", rows, columns))
+
+
+def _rate_table(runs: list[Run]) -> None:
+    from apportion.lab import reporting
+
+    columns = [("method", "method"), ("nodes", "nodes"), ("decisions", "decisions"), ("placed", "placed")]
+    columns.append(("decisions_per_second", "decisions/s"))
+    reporting.show(reporting.table(f"Decision rate ({reporting.load_line()})", runs, columns))
+    rows, naive, *larger = (run["decisions_per_second"] for run in runs)
+    reporting.say(f"rows against every node: {rows / naive:.1f} times")
+    for speed in larger:
+        reporting.say(f"larger fleet against smaller: {100 * speed / rows:.0f} %")
