@@ -45,7 +45,7 @@ bench: $(VENV)/.runtime ## speed and packing beside their baselines
 	$(BIN)/apportion lab bench
 
 soak: $(VENV)/.develop ## the long campaigns in full count
-	APPORTION_SOAK=1 $(PYTEST) -q -m soak
+	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
 
 rules: $(VENV)/.develop ## contract rule x embedded x real, from the last test run
 	@test -f .cache/rules.json || $(PYTEST) -q

@@ -39,7 +39,40 @@ ON_H200 = {
     "e": "4g.71gb",
     "f": "7g.141gb",
 }
-SETS = ["b m 5a", "b 6a", "c b m 3a", "c b 4a", "c 2b m a", "c 2b 2a", "c 3b", "d b m a", "d b 2a", "d m 3a", "d c b", "d c m a", "d c 2a", "d 2b", "d 2c", "d 4a", "e b m a", "e b 2a", "e c b", "e d", "e 2b", "f", "2b m 3a", "2b 4a", "2c b m a", "2c b 2a", "2c 2b", "2d", "3b m a", "3b 2a", "3c b", "4b"]
+SETS = [
+    "b m 5a",
+    "b 6a",
+    "c b m 3a",
+    "c b 4a",
+    "c 2b m a",
+    "c 2b 2a",
+    "c 3b",
+    "d b m a",
+    "d b 2a",
+    "d m 3a",
+    "d c b",
+    "d c m a",
+    "d c 2a",
+    "d 2b",
+    "d 2c",
+    "d 4a",
+    "e b m a",
+    "e b 2a",
+    "e c b",
+    "e d",
+    "e 2b",
+    "f",
+    "2b m 3a",
+    "2b 4a",
+    "2c b m a",
+    "2c b 2a",
+    "2c 2b",
+    "2d",
+    "3b m a",
+    "3b 2a",
+    "3c b",
+    "4b",
+]
 MOST = {"a": 7, "m": 1, "b": 4, "c": 3, "d": 2, "e": 1, "f": 1}
 MODELS = ((A100, LETTERS), (H100, ON_H100), ("NVIDIA H200", ON_H200))
 
@@ -56,7 +89,7 @@ def only(product: str, *names: str) -> Model:
     return msgspec.structs.replace(model(product), id=f"{product}-{'-'.join(names)}", profiles=kept)
 
 
-@pytest.mark.parametrize("product,letters", MODELS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("product", "letters"), MODELS, ids=lambda value: value if isinstance(value, str) else "")
 @pytest.mark.parametrize("text", SETS)
 def test_s04_each_of_the_32_sets_fits_on_one_gpu_in_every_order(
     text: str, product: str, letters: dict[str, str]
@@ -89,7 +122,7 @@ def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Seat]) ->
         taken |= shape.mask(start)
 
 
-@pytest.mark.parametrize("product,letters", MODELS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("product", "letters"), MODELS, ids=lambda value: value if isinstance(value, str) else "")
 @pytest.mark.parametrize("letter", MOST)
 def test_s04_the_most_of_one_profile_fits_and_one_more_does_not(
     letter: str, product: str, letters: dict[str, str]
@@ -189,3 +222,36 @@ def test_f02_a_static_layout_offers_its_places_and_no_others() -> None:
     assert search.fits([(cut, grid.EMPTY)], ["2g.20gb"] * 3 + ["1g.10gb"])
     assert not search.fits([(cut, grid.EMPTY)], ["1g.10gb"] * 2)
     assert cut.shape("3g.40gb") is None
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_s04_the_search_finds_exactly_what_brute_force_finds(seed: int) -> None:
+    dice = random.Random(seed)
+    cuts = [grid.of(model(dice.choice((A100, "NVIDIA A30")))) for _ in range(dice.randint(1, 2))]
+    gpus = [(cut, _random_state(dice, cut)) for cut in cuts]
+    names = [shape.name for cut in cuts for shape in cut.ordered]
+    wants = [dice.choice(names) for _ in range(dice.randint(1, 6))]
+    assert search.fits(gpus, wants) == _brute_force(gpus, wants), (gpus, wants)
+
+
+def _random_state(dice: random.Random, cut: grid.Grid) -> int:
+    state = grid.EMPTY
+    for _ in range(dice.randint(0, 3)):
+        places = [(shape, start) for shape in cut.ordered for start in cut.places(state, shape)]
+        if places:
+            shape, start = dice.choice(places)
+            state = cut.put(state, shape, start)
+    return state
+
+
+def _brute_force(gpus: list[tuple[grid.Grid, int]], wants: list[str]) -> bool:
+    if not wants:
+        return True
+    first, rest = wants[0], wants[1:]
+    for number, (cut, state) in enumerate(gpus):
+        shape = cut.shape(first)
+        for start in cut.places(state, shape) if shape else ():
+            assert shape is not None
+            if _brute_force([*gpus[:number], (cut, cut.put(state, shape, start)), *gpus[number + 1 :]], rest):
+                return True
+    return False

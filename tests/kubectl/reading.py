@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Callable
 
 from tests.kubectl import samples
 from tests.kubectl.telling import NAMESPACE, Telling
@@ -80,13 +82,7 @@ def get_watches(tell: Telling) -> None:
         shown("DELETED")
     with tell.following("get", "configmaps", "-A", "--watch-only", "-o", "name") as shown:
         # Its start cannot be seen from outside: write until it has noticed.
-        for number in range(100):
-            tell.aside("create", "configmap", f"again-{number}")
-            try:
-                shown("configmap/again-")
-            except AssertionError:
-                continue
-            break
+        shown("configmap/again", meanwhile=lambda: tell.aside("create", "configmap", f"again-{secrets.token_hex(4)}"))
 
 
 def describe_tells_the_whole_story(tell: Telling) -> None:
@@ -115,7 +111,7 @@ def describe_tells_the_whole_story(tell: Telling) -> None:
 def discovery_and_documentation_answer(tell: Telling) -> None:
     tell("api-resources", "--namespaced", "--api-group=apps")
     tell("api-resources", "--api-group=batch", "-o", "wide")
-    tell("api-resources", "--api-group=", "--sort-by=name")
+    tell("api-resources", "--api-group=", "--namespaced", "--sort-by=name")
     for kind in ("pods", "deployments.apps", "jobs", "pv"):
         assert "KIND:" in tell("explain", kind)
     tell("explain", "unheard-of-things", fails=True)
@@ -123,7 +119,7 @@ def discovery_and_documentation_answer(tell: Telling) -> None:
     tell("explain", "deployment.spec", "--recursive")
     tell("explain", "service.spec.ports.port")
     tell("explain", "pod.spec.absent", fails=True)
-    tell("explain", "pdb.spec", "--api-version=policy/v1")
+    tell("explain", "pdb.status.currentHealthy", "--api-version=policy/v1")
     tell("auth", "can-i", "create", "pods")
     tell("auth", "can-i", "delete", "nodes", "--as=nobody", fails=True)
     tell("auth", "can-i", "get", "pods", f"--as=system:serviceaccount:{NAMESPACE}:default", fails=True)
@@ -141,5 +137,5 @@ def discovery_and_documentation_answer(tell: Telling) -> None:
     assert json.loads(tell.aside("version", "-o", "json"))["serverVersion"]["minor"] == "34"
 
 
-def _unschedulable(count: int):
+def _unschedulable(count: int) -> Callable[[str], bool]:
     return lambda said: said.split().count("Unschedulable") == count

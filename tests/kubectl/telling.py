@@ -66,7 +66,7 @@ class Telling:
         return self(*args)
 
     @contextmanager
-    def following(self, *args: str) -> Iterator[Callable[[str], None]]:
+    def following(self, *args: str) -> Iterator[Shown]:
         """A command that goes on (`-w`, `-f`); gives a function that waits until a text has been printed."""
         output = self.folder / "followed"
         with output.open("w") as sink:
@@ -74,7 +74,7 @@ class Telling:
                 [str(binaries.path("kubectl")), *args], stdout=sink, stderr=sink, env=self._environment
             )
         try:
-            yield lambda text: _wait_for(output, text, args)
+            yield Shown(output, args)
         finally:
             process.terminate()
             process.wait(timeout=10)
@@ -108,6 +108,21 @@ class Telling:
         return os.environ | here | {"TMPDIR": str(self.folder)}
 
 
+class Shown:
+    """Waits until a command that goes on has printed something."""
+
+    def __init__(self, output: Path, args: tuple[str, ...]) -> None:
+        self._output = output
+        self._command = f"kubectl {' '.join(args)}"
+
+    def __call__(self, text: str, *, meanwhile: Callable[[], object] = lambda: None) -> None:
+        def printed() -> bool:
+            meanwhile()
+            return text in self._output.read_text()
+
+        until(printed, f"{self._command} prints {text}")
+
+
 @contextmanager
 def chapter(cluster: Cluster, folder: Path) -> Iterator[Telling]:
     """A namespace with its default account, removed with all that is in it."""
@@ -128,20 +143,18 @@ def steady(text: str) -> str:
     for pattern, name in _PASSING:
         text = pattern.sub(name, text)
     lines = [line.rstrip() for line in text.splitlines()]
-    # What is said again is said once: schedulers repeat their events as often as they like.
-    return "".join(
-        f"{line}\n" for line, before in zip(lines, [None, *lines], strict=False) if not line or line != before
-    )
-
-
-def _wait_for(output: Path, text: str, args: tuple[str, ...]) -> None:
-    until(lambda: text in output.read_text(), f"kubectl {' '.join(args)} prints {text}")
+    # Schedulers repeat their events as often as they like: what is said again counts once.
+    again = (bool(line) and line == before for line, before in zip(lines, ["", *lines], strict=False))
+    return "".join(f"{line}\n" for line, repeated in zip(lines, again, strict=True) if not repeated)
 
 
 _HASHED = "[bcdfghjklmnpqrstvwxz2456789]"
 _PASSING = [
     (re.compile(pattern, re.MULTILINE), name)
     for pattern, name in (
+        # kubectl's own log, such as of a watch that its time limit cut short.
+        (r"^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ .*\n", ""),
+        (r"/\S+/(LIVE|MERGED)-\d+", r"\1"),
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?", "TIME"),
         (r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d \S+", "TIME"),
@@ -152,7 +165,6 @@ _PASSING = [
         (r"\b\d+\.\d+\.\d+\.\d+(:\d{5})?\b", "ADDRESS"),
         (r" \(x\d+ over [\ddhms]+\)", ""),
         (r"<invalid>|\b(\d+(d|h|m(?!s)|s|ms))+\b", "AGE"),
-        (r"/\S+/(LIVE|MERGED)-\d+", r"\1"),
         (r"\t\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \S+$", " TIME"),
         (r" {2,}", "  "),
     )

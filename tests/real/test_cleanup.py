@@ -48,7 +48,7 @@ def test_nothing_is_left_when_the_run_is_killed(
 ) -> None:
     supervisor, sleeper, group = _facts(run)
     run.send_signal(how)
-    run.wait(timeout=10)
+    run.wait(timeout=60)
 
     until(lambda: _gone(supervisor) and _gone(sleeper), "the processes end", within=15)
     assert not _groups(group)

@@ -17,7 +17,8 @@ KILLS = 30 if FULL else 10
 ROUNDS = 100 if FULL else 20
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_s06_s08_r02_planes_killed_at_random_moments_lose_nothing(served: Served, story_namespace: str) -> None:
     seed = int(os.environ.get("APPORTION_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}: rerun with APPORTION_SEED={seed}")
@@ -39,7 +40,8 @@ def test_s06_s08_r02_planes_killed_at_random_moments_lose_nothing(served: Served
     work.wait_nothing_left()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_s07_two_pods_started_together_never_swap_slices(served: Served, story_namespace: str) -> None:
     work = Workloads(served, story_namespace)
     for number in range(ROUNDS):
@@ -50,7 +52,8 @@ def test_s07_two_pods_started_together_never_swap_slices(served: Served, story_n
     work.wait_nothing_left()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_s07_a_stateful_pod_back_under_its_old_name_gets_its_own_slice(served: Served, story_namespace: str) -> None:
     work = Workloads(served, story_namespace)
     work.create("StatefulSet", "named", replicas=2)

@@ -1,38 +1,55 @@
 """Several slices of one pod, placed together on the GPUs of one node.
 
-First the cheap way: largest slice first, each on the place that the policy likes best. Where that runs into
-a wall the search goes through all GPUs and all maximal ways to fill each one; if a legal combination exists
-it is found. Only maximal fillings need a look: whatever is left over then is a part of what would be left
-over otherwise.
+First the cheap way: largest slice first, each on the place that the policy likes best, then on the place that
+spoils least for others. Where both run into a wall the search becomes exact. A GPU can take certain maximal
+sets of slices; going from GPU to GPU it keeps every set of slices that may still be left to place, drops those
+that contain another one, and those that the remaining GPUs could not take even if slices were sand. If a legal
+combination exists it is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
+
 from apportion.core.grid import Grid, Shape
+from apportion.core.potential import worth
 
 Seat = tuple[int, int]  # which GPU, which start
 Cost = Callable[[int, int, int, Shape, int], tuple[int, ...]]  # GPU, state before, state after, shape, start
-Counts = tuple[tuple[str, int], ...]
+Counts = tuple[int, ...]  # how many of each wanted profile
+Table = npt.NDArray[np.int64]
 
-_GIVE_UP_AFTER = 200_000
+_DOMINANCE_UP_TO = 3000  # more candidates than this are not compared with each other
 
 
 def arrange(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
     """A seat for each want, in the order of the wants; None if there is no legal combination."""
-    if not wants:
-        return []
-    return _greedily(gpus, wants, cost) or (_exhaustively(gpus, wants, cost) if len(wants) > 1 else None)
+    seats = _greedily(gpus, wants, cost)
+    if seats is not None or len(wants) == 1:
+        return seats
+    return _greedily(gpus, wants, _careful(gpus)) or _exactly(gpus, wants, cost)
 
 
 def fits(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> bool:
-    return arrange(gpus, wants, first_place) is not None
+    return arrange(gpus, wants, _careful(gpus)) is not None
 
 
 def first_place(gpu: int, _before: int, _after: int, _shape: Shape, start: int) -> tuple[int, ...]:
     return (gpu, start)
+
+
+def _careful(gpus: Sequence[tuple[Grid, int]]) -> Cost:
+    """What costs least of the free places' worth: the greedy way that hardly ever needs the exact one."""
+
+    def cost(gpu: int, before: int, after: int, _shape: Shape, _start: int) -> tuple[int, ...]:
+        grid = gpus[gpu][0]
+        return (worth(grid, before) - worth(grid, after),)
+
+    return cost
 
 
 def _greedily(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
@@ -57,131 +74,147 @@ def _greedily(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost
 
 
 def _largest_first(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> list[int]:
-    sizes = {}
+    """Large before small, and of one size what has the fewest places before the others."""
+    keys = {}
     for profile in set(wants):
         shapes = [shape for grid, _ in gpus if (shape := grid.shape(profile))]
-        sizes[profile] = max((shape.size for shape in shapes), default=0), -min((s.most for s in shapes), default=0)
-    return sorted(range(len(wants)), key=lambda number: (*(-x for x in sizes[wants[number]]), wants[number], number))
+        largest = max((shape.size for shape in shapes), default=0)
+        keys[profile] = (-largest, max((shape.most for shape in shapes), default=0), profile)
+    return sorted(range(len(wants)), key=lambda number: (keys[wants[number]], number))
 
 
-def _exhaustively(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
-    counts = tuple(sorted((profile, wants.count(profile)) for profile in set(wants)))
-    chosen = _Search(gpus).run(counts)
-    if chosen is None:
+def _exactly(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
+    profiles = tuple(sorted(set(wants)))
+    fillings = _divide(gpus, profiles, [wants.count(profile) for profile in profiles])
+    if fillings is None:
         return None
-    seats: list[Seat | None] = [None] * len(wants)
-    for index, filling in enumerate(chosen):
+    waiting = {profile: [n for n, want in enumerate(wants) if want == profile] for profile in profiles}
+    seats: dict[int, Seat] = {}
+    for index, filling in enumerate(fillings):
         grid, state = gpus[index]
-        for profile, start in _cheapest(grid, state, filling, index, cost):
-            number = next(n for n, want in enumerate(wants) if want == profile and seats[n] is None)
-            seats[number] = (index, start)
-    return [seat for seat in seats if seat is not None]
+        members = [profile for profile, count in zip(profiles, filling, strict=True) for _ in range(count)]
+        for profile, start in _cheapest(grid, state, members, index, cost):
+            seats[waiting[profile].pop(0)] = (index, start)
+    return [seats[number] for number in range(len(wants))]
 
 
-class _Search:
-    """Depth first over the GPUs; a dead end is remembered by what was still to place."""
-
-    def __init__(self, gpus: Sequence[tuple[Grid, int]]) -> None:
-        self.gpus = gpus
-        self.dead: set[tuple[int, Counts]] = set()
-
-    def run(self, counts: Counts) -> list[Counts] | None:
-        return self._from(0, counts)
-
-    def _from(self, index: int, left: Counts) -> list[Counts] | None:
-        if not left:
-            return [()] * (len(self.gpus) - index)
-        if index == len(self.gpus) or (index, left) in self.dead or not self._could_fit(index, left):
-            return None
-        grid, state = self.gpus[index]
-        for filling in maximal_fillings(grid, state, left):
-            rest = self._from(index + 1, _minus(left, filling))
-            if rest is not None:
-                return [filling, *rest]
-        self.dead.add((index, left))
-        if len(self.dead) > _GIVE_UP_AFTER:  # pragma: no cover  a bound for the absurd, far beyond real nodes
-            return None
+def _divide(gpus: Sequence[tuple[Grid, int]], profiles: tuple[str, ...], counts: list[int]) -> list[Counts] | None:
+    """How many of each profile go to each GPU; None if they do not all fit."""
+    left: Table = np.array([counts], np.int64)
+    steps: list[tuple[Table, Table, Table]] = []
+    blocked = _least_blocked(gpus, profiles)
+    rooms = _rooms(gpus, profiles)
+    if not (left @ blocked <= rooms[0]).all():
         return None
-
-    def _could_fit(self, index: int, left: Counts) -> bool:
-        rest = self.gpus[index:]
-        for profile, count in left:
-            room = sum(grid.room(state, shape) for grid, state in rest if (shape := grid.shape(profile)))
-            if room < count:
-                return False
-        return True
-
-
-def _minus(left: Counts, filling: Counts) -> Counts:
-    taken = dict(filling)
-    return tuple((p, count - taken.get(p, 0)) for p, count in left if count > taken.get(p, 0))
-
-
-@lru_cache(maxsize=65536)
-def maximal_fillings(grid: Grid, state: int, wants: Counts) -> tuple[Counts, ...]:
-    """The largest parts of the wants that fit on a GPU together, those that fill it most first."""
-    found = _all_fillings(grid, state, wants)
-    maximal = [filling for filling in found if not any(other != filling and _covers(other, filling) for other in found)]
-    return tuple(sorted((tuple(f) for f in maximal), key=lambda f: (-_units(grid, f), f)))
+    for index, (grid, state) in enumerate(gpus):
+        options: Table = np.array(maximal_fillings(grid, state, profiles), np.int64)
+        following = np.maximum(0, left[:, None, :] - options[None, :, :]).reshape(-1, len(profiles))
+        following, origin = np.unique(following, axis=0, return_index=True)
+        hopeful = np.flatnonzero((following @ blocked <= rooms[index + 1]).all(axis=1))
+        keep = hopeful[_minimal(following[hopeful])]
+        steps.append((left, origin[keep] // len(options), options[origin[keep] % len(options)]))
+        left = following[keep]
+        if not len(left):
+            return None
+        if not left.any(axis=1).all():
+            return _trace_back(steps, left, len(gpus))
+    return None
 
 
-def _all_fillings(grid: Grid, state: int, wants: Counts) -> set[Counts]:
-    seen: set[tuple[int, Counts]] = set()
+def _trace_back(steps: list[tuple[Table, Table, Table]], left: Table, gpus: int) -> list[Counts]:
+    """The way to the state in which nothing is left; GPUs that were not needed take nothing."""
+    row = int(np.flatnonzero(~left.any(axis=1))[0])
+    nothing = (0,) * left.shape[1]
+    parts: list[Counts] = [nothing] * gpus
+    for index in range(len(steps) - 1, -1, -1):
+        before, parents, options = steps[index]
+        parent = int(parents[row])
+        taken = np.minimum(before[parent], options[row])
+        parts[index] = tuple(int(count) for count in taken)
+        row = parent
+    return parts
+
+
+def _minimal(left: Table) -> Table:
+    """Rows that contain no other row: whoever can place more need not look at them."""
+    order = np.argsort(left.sum(axis=1), kind="stable")
+    if len(left) > _DOMINANCE_UP_TO:
+        return order
+    kept: list[int] = []
+    for number in order:
+        if not kept or not (left[kept] <= left[number]).all(axis=1).any():
+            kept.append(int(number))
+    return np.array(kept, np.int64)
+
+
+def _rooms(gpus: Sequence[tuple[Grid, int]], profiles: tuple[str, ...]) -> list[Table]:
+    """For each GPU what it and the later ones could take of each profile alone; nothing after the last."""
+    total = np.zeros(len(profiles), np.int64)
+    rooms: list[Table] = [total]
+    for grid, state in reversed(gpus):
+        shapes = [grid.shape(profile) for profile in profiles]
+        total = total + np.array([grid.room(state, shape) if shape else 0 for shape in shapes], np.int64)
+        rooms.append(total)
+    return rooms[::-1]
+
+
+def _least_blocked(gpus: Sequence[tuple[Grid, int]], profiles: tuple[str, ...]) -> Table:
+    """Row q, column p: how many places of p lie within a slice of q at the least, wherever it goes.
+
+    No other slice can take these away too, so they add up. What has a limit per GPU beside its places (such as +me)
+    may leave places that it cannot use anyway, so others are not counted against it.
+    """
+    table = np.zeros((len(profiles), len(profiles)), np.int64)
+    for row, q in enumerate(profiles):
+        for column, p in enumerate(profiles):
+            table[row, column] = 1 if q == p else min(_blocked(grid, q, p) for grid, _ in gpus)
+    return table
+
+
+@lru_cache(maxsize=4096)
+def _blocked(grid: Grid, q: str, p: str) -> int:
+    taker, other = grid.shape(q), grid.shape(p)
+    if taker is None or other is None or other.most < len(other.starts):
+        return 0
+    return min(sum(mask & place == place for place in other.masks) for mask in taker.masks)
+
+
+@lru_cache(maxsize=8192)
+def maximal_fillings(grid: Grid, state: int, profiles: tuple[str, ...]) -> tuple[Counts, ...]:
+    """The sets of slices of these profiles that fit on a GPU and leave no room for another one of them."""
     found: set[Counts] = set()
-    todo: list[tuple[int, Counts, Counts]] = [(state, wants, ())]
-    while todo:
-        here, left, placed = todo.pop()
-        if (here, placed) in seen:
-            continue
-        seen.add((here, placed))
-        stuck = True
-        for profile, _ in left:
-            shape = grid.shape(profile)
-            for start in grid.places(here, shape) if shape else ():
-                stuck = False
-                assert shape is not None
-                todo.append((grid.put(here, shape, start), _minus(left, ((profile, 1),)), _plus(placed, profile)))
-        if stuck:
-            found.add(placed)
-    return found
+    nothing = (0,) * len(profiles)
+    for number, profile in enumerate(profiles):
+        shape = grid.shape(profile)
+        for start in grid.places(state, shape) if shape else ():
+            assert shape is not None
+            for filling in maximal_fillings(grid, grid.put(state, shape, start), profiles):
+                found.add((*filling[:number], filling[number] + 1, *filling[number + 1 :]))
+    return tuple(sorted(_undominated(found))) if found else (nothing,)
 
 
-def _plus(placed: Counts, profile: str) -> Counts:
-    counts = dict(placed)
-    counts[profile] = counts.get(profile, 0) + 1
-    return tuple(sorted(counts.items()))
+def _undominated(fillings: Iterable[Counts]) -> list[Counts]:
+    kept: list[Counts] = []
+    for filling in sorted(fillings, key=sum, reverse=True):
+        if not any(all(more >= less for more, less in zip(other, filling, strict=True)) for other in kept):
+            kept.append(filling)
+    return kept
 
 
-def _covers(larger: Counts, smaller: Counts) -> bool:
-    counts = dict(larger)
-    return all(counts.get(profile, 0) >= count for profile, count in smaller)
-
-
-def _units(grid: Grid, filling: Counts) -> int:
-    return sum(grid.shapes[grid.aliases.get(profile, profile)].size * count for profile, count in filling)
-
-
-def _cheapest(grid: Grid, state: int, filling: Counts, index: int, cost: Cost) -> list[tuple[str, int]]:
-    """The places for one GPU's part, cheapest in the policy's eyes at the end."""
-    if not filling:
-        return []
-    reached: dict[tuple[int, Counts], tuple[tuple[int, ...], list[tuple[str, int]]]] = {(state, filling): ((), [])}
-    done: list[tuple[tuple[int, ...], list[tuple[str, int]]]] = []
-    while reached:
-        following: dict[tuple[int, Counts], tuple[tuple[int, ...], list[tuple[str, int]]]] = {}
-        for (here, left), (_, path) in reached.items():
-            if not left:
-                shape = grid.shape(path[-1][0])
-                assert shape is not None
-                done.append((cost(index, state, here, shape, path[-1][1]), path))
-                continue
-            profile = left[0][0]
-            shape = grid.shape(profile)
-            for start in grid.places(here, shape) if shape else ():
-                assert shape is not None
-                after = (grid.put(here, shape, start), _minus(left, ((profile, 1),)))
-                option = ((), [*path, (profile, start)])
-                if after not in following or option < following[after]:
-                    following[after] = option
+def _cheapest(grid: Grid, state: int, members: list[str], index: int, cost: Cost) -> list[tuple[str, int]]:
+    """Places for one GPU's slices, so that the policy likes what they leave best."""
+    reached: dict[int, list[tuple[str, int]]] = {state: []}
+    for profile in members:
+        shape = grid.shape(profile)
+        assert shape is not None
+        following: dict[int, list[tuple[str, int]]] = {}
+        for here, path in reached.items():
+            for start in grid.places(here, shape):
+                following.setdefault(grid.put(here, shape, start), [*path, (profile, start)])
         reached = following
-    return min(done)[1]
+    options = []
+    for here, path in reached.items():
+        last = grid.shape(path[-1][0]) if path else None
+        price = cost(index, state, here, last, path[-1][1]) if last else ()
+        options.append((price, path))
+    return min(options)[1]

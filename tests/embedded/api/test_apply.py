@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.embedded.api import ownership
-from apportion.embedded.api.patches import fieldset, layout
+from apportion.embedded.api.patches import fieldset, fieldtree, layout
 from apportion.embedded.api.registry import Registry, Resource
 from apportion.embedded.api.status import ApiStatus
+from tests.embedded.api.fuzzing import GOOD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Obj = dict[str, Any]
@@ -154,6 +155,33 @@ def test_field_sets_survive_their_wire_form() -> None:
     fields = fieldset.to_fields(paths)
     assert fields == {"f:a": {".": {}, "f:b": {}, 'k:{"name":"x"}': {}}, "f:l": {'v:"y"': {}}}
     assert fieldset.from_fields(fields) == paths
+
+
+elements = st.sampled_from(["f:a", "f:b", 'k:{"n":"x"}', 'v:"y"'])
+path_sets = st.sets(st.lists(elements, min_size=1, max_size=4).map(tuple), max_size=8)
+
+
+@given(path_sets, path_sets)
+def test_trees_of_fields_are_sets_of_paths(first: set[tuple[str, ...]], second: set[tuple[str, ...]]) -> None:
+    tree = fieldset.to_fields(first)
+    more, less = tree, tree
+    for path in second:
+        more, less = fieldtree.with_path(more, path), fieldtree.without_path(less, path)
+    assert fieldset.from_fields(more) == first | second
+    assert fieldset.from_fields(less) == first - second
+    assert more == fieldset.to_fields(first | second)
+    assert less == fieldset.to_fields(first - second)
+    assert tree == fieldset.to_fields(first)
+
+
+@pytest.mark.parametrize("path", sorted(GOOD))
+def test_what_a_new_object_adds_is_its_difference_from_nothing(path: str) -> None:
+    pieces = [piece for piece in path.split("/") if piece]
+    group, version = ("", pieces[1]) if pieces[0] == "api" else (pieces[1], pieces[2])
+    kind = Registry.builtin().find(group, version, pieces[-1])
+    node = layout.ANY if kind is None else layout.of_resource(kind)
+    difference = fieldset.compare(node, {}, GOOD[path])
+    assert fieldset.from_fields(fieldtree.of_new(node, GOOD[path])) == difference.added | difference.modified
 
 
 values = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2"]), max_size=4)

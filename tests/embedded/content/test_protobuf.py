@@ -113,6 +113,7 @@ def test_what_a_real_server_writes_is_read_as_its_json(control_plane: ControlPla
 def _fetch(plane: ControlPlane, path: str) -> bytes:
     connection: http.client.HTTPSConnection = plane.api._connection
     headers = {"authorization": f"Bearer {plane.api._user['token']}", "accept": "application/vnd.kubernetes.protobuf"}
+    connection.close()  # one that was idle may have been closed at the other end
     connection.request("GET", path, None, headers)
     return connection.getresponse().read()
 

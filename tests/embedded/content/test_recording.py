@@ -22,6 +22,7 @@ def test_the_recording_is_what_a_real_server_says(control_plane: ControlPlane) -
         media = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
         own = {"authorization": f"Bearer {api._user['token']}", "content-type": media}
         encoded = None if body is None else json.dumps(body)
+        api._connection.close()  # one that was idle may have been closed at the other end
         api._connection.request(method, path, encoded, {**own, **(headers or {})})
         answer = api._connection.getresponse()
         return answer.status, json.loads(answer.read())

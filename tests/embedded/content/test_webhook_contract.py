@@ -78,7 +78,7 @@ class Hooks:
         return code, answer.get("reason", ""), answer["message"]
 
     def send(self, method: str, path: str, body: Obj) -> tuple[int, Obj]:
-        code, text = self.cluster.api._exchange(method, path, json.dumps(body), "application/json")
+        code, text = self.cluster.api._ask(method, path, json.dumps(body), "application/json")
         return code, json.loads(text)
 
     def requests(self) -> list[Obj]:

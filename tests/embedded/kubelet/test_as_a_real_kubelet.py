@@ -102,7 +102,7 @@ class Kubelet:
         )
 
     def _plain(self, text: str) -> str:
-        text = re.sub(r"capacity: \d+", "capacity: N", text)
+        text = re.sub(r"used: \d+, capacity: \d+", "used: N, capacity: N", text)
         return re.sub(rf"\b{self.node}\b", "NODE", text)
 
     def _until(self, holds: Callable[[], bool]) -> None:

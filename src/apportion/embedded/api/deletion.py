@@ -152,11 +152,6 @@ def check_options(body: Obj) -> None:
     if policy is not None and policy not in _POLICIES:
         problem = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
         raise invalid_options("DeleteOptions", "propagationPolicy", problem)
-    grace = body.get("gracePeriodSeconds")
-    if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int)):
-        raise status.bad_request(f"gracePeriodSeconds must be an integer, not {grace!r}")
-    if not isinstance(body.get("preconditions") or {}, dict):
-        raise status.bad_request("preconditions must be an object")
 
 
 def _with_policy(finalizers: list[str], body: Obj) -> list[str]:

@@ -14,9 +14,10 @@ import msgspec
 
 from apportion.embedded.api import status
 from apportion.embedded.api.metadata import timestamp
-from apportion.embedded.api.patches import apply, fieldset, layout
+from apportion.embedded.api.patches import apply, fieldset, fieldtree, layout
 from apportion.embedded.api.patches.errors import PatchError
 from apportion.embedded.api.patches.fieldset import Paths
+from apportion.embedded.api.patches.fieldtree import Tree
 from apportion.embedded.api.registry import Resource
 
 Obj = dict[str, Any]
@@ -62,9 +63,23 @@ class Manager:
 
 @dataclass(slots=True)
 class _Entry:
-    paths: Paths
+    """What one manager manages, in the form of the wire."""
+
+    fields: Tree
     api_version: str
     time: str | None = None
+
+    @property
+    def paths(self) -> Paths:
+        return fieldset.from_fields(self.fields)
+
+    def take(self, paths: Paths) -> None:
+        for path in paths:
+            self.fields = fieldtree.with_path(self.fields, path)
+
+    def lose(self, paths: Paths) -> None:
+        for path in paths:
+            self.fields = fieldtree.without_path(self.fields, path)
 
 
 @dataclass(slots=True)
@@ -82,7 +97,7 @@ class _Managed:
                 "apiVersion": entry.api_version,
                 "time": entry.time,
                 "fieldsType": "FieldsV1",
-                "fieldsV1": fieldset.to_fields(entry.paths),
+                "fieldsV1": entry.fields,
                 "subresource": manager.subresource,
             }
             encoded.append({key: value for key, value in found.items() if value not in ("", None)})
@@ -109,16 +124,25 @@ class _Managed:
             if manager == keeper:
                 continue
             entry = self.entries[manager]
-            if not entry.paths.isdisjoint(lost):
-                entry.paths = entry.paths - lost
-            if not entry.paths:
+            entry.lose(lost)
+            if not entry.fields:
                 del self.entries[manager]
 
 
 def on_create(resource: Resource, obj: Obj, manager: str, subresource: str, now: datetime) -> None:
     """A new object: its maker manages all of it."""
     obj["metadata"].pop("managedFields", None)
-    _update(resource, obj, {}, _Managed(), manager, subresource, now)
+    try:
+        fields = fieldtree.of_new(layout.of_resource(resource), obj)
+    except PatchError:  # lists that cannot be told apart: nobody can be said to manage anything
+        return
+    entry = _Entry(fields, resource.api_version, timestamp(now))
+    entry.lose(_NEVER_OWNED)
+    if "status" in resource.subresources:
+        entry.fields.pop("f:status", None)
+    if entry.fields:
+        who = Manager(manager, "Update", resource.api_version, subresource)
+        obj["metadata"]["managedFields"] = _Managed({who: entry}).encode()
 
 
 def on_update(resource: Resource, new: Obj, old: Obj, manager: str, subresource: str, now: datetime) -> None:
@@ -129,7 +153,7 @@ def on_update(resource: Resource, new: Obj, old: Obj, manager: str, subresource:
     elif given in ([], [{}]):
         managed = _Managed()
     else:
-        managed = _decode(given)
+        managed = _decode(given, checked=False)
         managed = managed if managed.entries else _decode(old["metadata"].get("managedFields"))
     _update(resource, new, old, managed, manager, subresource, now)
 
@@ -146,7 +170,7 @@ def applied(
     previous = managed.entries.get(who)
     last = previous.paths if previous else set()
     wanted = _writable(resource, fieldset.of_object(node, config), subresource)
-    managed.entries[who] = _Entry(wanted, resource.api_version, timestamp(now))
+    managed.entries[who] = _Entry(fieldset.to_fields(wanted), resource.api_version, timestamp(now))
     result = apply.prune(node, apply.merge(node, before, config), last, managed.owned())
     difference = _filtered(resource, fieldset.compare(node, before, result), subresource)
     if not force:
@@ -155,10 +179,10 @@ def applied(
     managed.release(set(), difference.removed)
     entry = managed.entries.get(who)
     if entry is not None:
-        entry.paths = entry.paths - _NEVER_OWNED
-        if previous and previous.paths == entry.paths and not _any(difference):
+        entry.lose(_NEVER_OWNED)
+        if previous and previous.fields == entry.fields and not _any(difference):
             entry.time = previous.time
-        if not entry.paths:
+        if not entry.fields:
             del managed.entries[who]
     result.setdefault("metadata", {})
     _refresh_last_applied(result, config, manager)
@@ -194,8 +218,8 @@ def _update(
     managed.release(difference.added | difference.modified, difference.removed)
     if taken:
         who = Manager(manager, "Update", resource.api_version, subresource)
-        entry = managed.entries.setdefault(who, _Entry(set(), resource.api_version))
-        entry.paths = entry.paths | taken
+        entry = managed.entries.setdefault(who, _Entry({}, resource.api_version))
+        entry.take(taken)
         entry.time = timestamp(now)
         _cap(managed)
     if managed.entries:
@@ -210,14 +234,16 @@ def _bare(obj: Obj) -> Obj:
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
 
 
-def _decode(entries: Any) -> _Managed:
-    """Entries that cannot be read count as none."""
+def _decode(entries: Any, *, checked: bool = True) -> _Managed:
+    """The entries of an object. Those that a client wrote may be anything: what cannot be read counts as none."""
     managed = _Managed()
     for each in entries if isinstance(entries, list) else []:
         try:
-            paths = fieldset.from_fields(each.get("fieldsV1") or {})
+            fields = each.get("fieldsV1") or {}
+            if not checked:
+                fieldset.from_fields(fields)
             operation = each["operation"]
-        except (PatchError, KeyError, AttributeError):
+        except (PatchError, KeyError, AttributeError, RecursionError):
             return _Managed()
         if operation not in ("Apply", "Update") or each.get("fieldsType", "FieldsV1") != "FieldsV1":
             return _Managed()
@@ -225,7 +251,7 @@ def _decode(entries: Any) -> _Managed:
         who = Manager(
             each.get("manager", ""), operation, "" if operation == "Apply" else version, each.get("subresource", "")
         )
-        managed.entries[who] = _Entry(paths, version, each.get("time"))
+        managed.entries[who] = _Entry(fields, version, each.get("time"))
     return managed
 
 
@@ -316,8 +342,8 @@ def _cap(managed: _Managed) -> None:
     for manager in updaters[: surplus + 1]:
         entry = managed.entries.pop(manager)
         bucket = Manager(ANCIENT, "Update", entry.api_version)
-        into = managed.entries.setdefault(bucket, _Entry(set(), entry.api_version))
-        into.paths = into.paths | entry.paths
+        into = managed.entries.setdefault(bucket, _Entry({}, entry.api_version))
+        into.take(entry.paths)
         into.time = max(into.time or "", entry.time or "") or None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from apportion.embedded.api import listing, negotiation, selectors, status
+from apportion.embedded.api import decoding, listing, negotiation, selectors, status
 from apportion.embedded.api.attributes import User
 from apportion.embedded.api.conversion import bucket_of
 from apportion.embedded.api.crud import Options, Target, Update, Writer
@@ -23,6 +23,9 @@ from apportion.embedded.api.watching import LONGEST, Watches, WatchOptions
 Obj = dict[str, Any]
 _FIELD_VALIDATION = ("Ignore", "Warn", "Strict")
 _LONGEST_MANAGER = 128
+_DELETE_OPTIONS = Resource(
+    "", "v1", "DeleteOptions", "deleteoptions", "", namespaced=False, model="meta_v1.DeleteOptions"
+)
 _DEPRECATED = {
     ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 }
@@ -261,7 +264,7 @@ def delete_options(request: Request, query: Mapping[str, str]) -> Obj:
         kind = body.get("kind")
         if kind not in (None, "", "DeleteOptions"):
             raise status.bad_request(f"unable to decode the body of the request as DeleteOptions: it is a {kind}")
-        return body
+        return decoding.canonical(_DELETE_OPTIONS, body)[0]
     if query.get("gracePeriodSeconds"):
         body["gracePeriodSeconds"] = listing.whole_number(query, "gracePeriodSeconds")
     if query.get("propagationPolicy"):

@@ -1,0 +1,108 @@
+"""Every command of kubectl that people use, told in chapters, on the embedded cluster and beside a real one.
+
+The chapters about objects also stand beside a real control plane: where the two print different things, the
+assertion shows the difference. Those about pods that run are told on an embedded node alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.grounds import fixtures
+from tests.grounds.cluster import Cluster
+from tests.grounds.control_plane import ControlPlane
+from tests.grounds.embedded import Embedded
+from tests.kubectl import reading, removing, running, telling, writing
+from tests.kubectl.telling import Telling
+
+pytestmark = pytest.mark.kubectl
+
+Chapter = Callable[[Telling], None]
+OBJECTS: tuple[Chapter, ...] = (
+    reading.get_prints_tables_and_formats,
+    reading.get_prints_whole_objects,
+    reading.get_selects,
+    reading.get_watches,
+    reading.describe_tells_the_whole_story,
+    reading.discovery_and_documentation_answer,
+    writing.create_makes_what_its_generators_know,
+    writing.apply_on_the_client_side,
+    writing.apply_on_the_server_side,
+    writing.patch_in_three_ways,
+    writing.replace_edit_label_and_annotate,
+    writing.refusals_name_the_field,
+    removing.delete_by_name_selector_and_file,
+    removing.delete_cascades,
+    removing.scale_and_roll_without_nodes,
+    removing.nodes_are_objects_too,
+)
+PODS: tuple[Chapter, ...] = (
+    running.logs_are_printed_followed_and_kept,
+    running.rollouts_progress,
+    running.jobs_run_to_their_end,
+    running.pods_and_nodes_are_described,
+    running.drain_respects_a_budget,
+    running.taints_evict,
+)
+objects = pytest.mark.parametrize("chapter", OBJECTS, ids=lambda chapter: chapter.__name__)
+pods = pytest.mark.parametrize("chapter", PODS, ids=lambda chapter: chapter.__name__)
+
+
+class Told:
+    """Transcripts of the embedded cluster, each told once per run."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._told: dict[str, list[str]] = {}
+
+    def transcript(self, chapter: Chapter) -> list[str]:
+        if chapter.__name__ not in self._told:
+            self._told[chapter.__name__] = tell_all(chapter, self._cluster, self._folder)
+        return self._told[chapter.__name__]
+
+
+@pytest.fixture(scope="session")
+def without_nodes(embedded_cluster: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    fixtures.require(("kubectl",))
+    return Told(embedded_cluster, tmp_path_factory.mktemp("kubectl"))
+
+
+@pytest.fixture(scope="session")
+def with_a_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    fixtures.require(("kubectl",))
+    cluster = Embedded(tmp_path_factory.mktemp("one-node"), "--bare", "--nodes", "1", "--restart-backoff", "1")
+    yield Told(cluster, tmp_path_factory.mktemp("kubectl"))
+    cluster.close()
+
+
+@objects
+def test_kubectl_works_with_objects(chapter: Chapter, without_nodes: Told) -> None:
+    assert without_nodes.transcript(chapter)
+
+
+@pods
+def test_kubectl_works_with_pods_that_run(chapter: Chapter, with_a_node: Told) -> None:
+    assert with_a_node.transcript(chapter)
+
+
+@objects
+@pytest.mark.real
+def test_kubectl_prints_what_it_prints_on_a_real_control_plane(
+    chapter: Chapter, without_nodes: Told, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    compare(without_nodes.transcript(chapter), tell_all(chapter, control_plane, tmp_path))
+
+
+def tell_all(chapter: Chapter, cluster: Cluster, folder: Path) -> list[str]:
+    with telling.chapter(cluster, folder / chapter.__name__) as tell:
+        chapter(tell)
+    return tell.transcript
+
+
+def compare(embedded: list[str], real: list[str]) -> None:
+    for ours, theirs in zip(embedded, real, strict=True):
+        assert ours == theirs
