@@ -59,6 +59,8 @@ lock: $(VENV)/.develop ## pin all dependencies anew, with hashes and without add
 generate: $(VENV)/.develop ## stubs, CRDs and tables that scripts make from their sources
 	$(BIN)/python tools/generate/protos.py
 	$(BIN)/python tools/generate/crds.py
+	$(BIN)/python tools/generate/fields.py
+	$(BIN)/python tools/generate/merge_rules.py
 
 clean: ## remove what make made in this folder
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

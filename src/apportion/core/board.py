@@ -24,6 +24,30 @@ CPU, DEVICES = 1, 2  # columns of `free` that every board has
 _LOG_PER_ROW = 8
 
 
+class Log:
+    """Rows that changed, in order. Old entries are dropped; who has not read them must look at everything."""
+
+    def __init__(self, most: int) -> None:
+        self._entries: list[int] = []
+        self._dropped = 0
+        self._most = most
+
+    @property
+    def end(self) -> int:
+        return self._dropped + len(self._entries)
+
+    def add(self, row: int) -> None:
+        if len(self._entries) >= self._most:
+            half = self._most // 2
+            del self._entries[:half]
+            self._dropped += half
+        self._entries.append(row)
+
+    def since(self, position: int) -> set[int] | None:
+        """What changed since the log ended there; None if that was too long ago."""
+        return set(self._entries[position - self._dropped :]) if position >= self._dropped else None
+
+
 class Board:
     """`left` is what remains of each GPU in milli; `mib` and `memory` are its free and full MiB."""
 
@@ -31,8 +55,8 @@ class Board:
         self._fleet = fleet
         self.layout = 0  # grows when rows or columns are laid out anew
         self.rows: list[NodeState] = []
-        self.log: list[int] = []
-        self.facts_log: list[int] = []
+        self.log = Log(0)
+        self.facts_log = Log(0)
         self.free: Numbers = np.zeros((0, 0), np.int64)
         self._lay_out()
 
@@ -44,7 +68,7 @@ class Board:
         journal = self._fleet.journal
         if not journal:
             return
-        if len(self.log) > _LOG_PER_ROW * max(64, len(self.rows)) or not self._refresh(journal):
+        if not self._refresh(journal):
             self._lay_out()
         journal.clear()
 
@@ -64,8 +88,9 @@ class Board:
         self._index = {node.name: number for number, node in enumerate(self.rows)}
         self._facts: list[NodeFacts | None] = [node.facts for node in self.rows]
         self._column = {PODS: 0, "cpu": CPU, names.NVIDIA_GPU: DEVICES}
-        self.log, self.facts_log = [], []
         count = len(self.rows)
+        most = _LOG_PER_ROW * (count + _LOG_PER_ROW)
+        self.log, self.facts_log = Log(most), Log(most)
         width = max((len(node.remainders()) for node in self.rows), default=0)
         self.free = np.zeros((count, len(self._column)), np.int64)
         self.cpu_total: Numbers = np.zeros(count, np.int64)
@@ -92,11 +117,11 @@ class Board:
                 return False
             if not self._write(number, node):
                 return False
-            self.log.append(number)
+            self.log.add(number)
             if node.facts is not self._facts[number]:
                 self._facts[number] = node.facts
                 self._write_facts(number, node)
-                self.facts_log.append(number)
+                self.facts_log.add(number)
         return True
 
     def _write(self, number: int, node: NodeState) -> bool:

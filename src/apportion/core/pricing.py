@@ -16,35 +16,59 @@ from apportion.core.worth import Worth
 Flags = npt.NDArray[np.bool_]
 
 
-def standing(board: Board, rows: Numbers, policy: Policy) -> Numbers:
-    """What of these nodes the usual requests cannot use as they stand; needed by every price on them."""
+class Standing(NamedTuple):
+    """Nodes as they stand, in the eyes of the usual requests: needed by every price on them, so kept.
+
+    For each node and shape of request: GPUs that have room for it, and milli-GPU on these; and for each node the
+    milli-GPU that the requests cannot use, times their weights.
+    """
+
+    fitting: Numbers
+    usable: Numbers
+    lost: Numbers
+
+    def at(self, rows: Numbers) -> Standing:
+        return Standing(self.fitting[rows], self.usable[rows], self.lost[rows])
+
+    def replace(self, rows: Numbers, other: Standing) -> None:
+        for mine, theirs in zip(self, other, strict=True):
+            mine[rows] = theirs
+
+
+def standing(board: Board, rows: Numbers, policy: Policy) -> Standing:
     if policy.name != FRAGMENTATION:
-        return np.zeros(len(rows), np.int64)
+        nothing = np.zeros((len(rows), 0), np.int64)
+        return Standing(nothing, nothing, np.zeros(len(rows), np.int64))
     tables = _tables(policy.worth, board.products)
-    return _unusable(board.free[rows, CPU], board.left[rows], board.product[rows], tables, policy.worth.total)
+    left = board.left[rows]
+    fits = left[:, :, None] >= tables.milli
+    fitting: Numbers = fits.sum(axis=1)
+    usable: Numbers = (fits * left[:, :, None]).sum(axis=1)
+    lost = _unusable(
+        fitting, usable, left.sum(axis=1), board.free[rows, CPU], board.product[rows], tables, policy.worth
+    )
+    return Standing(fitting, usable, lost)
 
 
 def prices(
-    board: Board, rows: Numbers, request: Request, policy: Policy, lost: Numbers, never: int
+    board: Board, rows: Numbers, request: Request, policy: Policy, known: Standing, never: int
 ) -> tuple[Numbers, Numbers]:
     """The price of the cheapest way to put the request on each of these nodes, `never` where there is none; and
-    the position of the GPU that a share would go to. `lost` is what `standing` said about these nodes."""
-    scene = _scene(board, rows, request, lost)
+    the position of the GPU that a share would go to. `known` is what `standing` said about these nodes."""
+    scene = _scene(board, rows, request, known)
     nowhere = np.zeros(len(rows), np.int64)
-    if request.share is not None:
-        if not scene.left.shape[1]:
-            return np.full(len(rows), never, np.int64), nowhere
-        fits, after = _shared(board, rows, request, scene.left)
-        each = np.where(fits, _share_prices(scene, after, policy), never)
-        chosen = each.argmin(axis=1)
-        return each[np.arange(len(rows)), chosen], chosen
-    if not request.whole_gpus:
-        return _prices(scene, scene.left, request, policy), nowhere
-    free = scene.left == MILLI
-    taken = free & (np.cumsum(free, axis=1) <= request.whole_gpus)
-    enough = taken.sum(axis=1) == request.whole_gpus
-    after = np.where(taken, 0, scene.left)
-    return np.where(enough, _prices(scene, after, request, policy), never), nowhere
+    if request.share is None:
+        found = _prices(scene, request.whole_gpus, policy)
+        if request.whole_gpus:
+            enough = (scene.left == MILLI).sum(axis=1) >= request.whole_gpus
+            found = np.where(enough, found, never)
+        return found, nowhere
+    if not scene.left.shape[1]:
+        return np.full(len(rows), never, np.int64), nowhere
+    fits, after = _shared(board, rows, request, scene.left)
+    each = np.where(fits, _share_prices(scene, after, policy), never)
+    chosen = each.argmin(axis=1)
+    return each[np.arange(len(rows)), chosen], chosen
 
 
 class _Scene(NamedTuple):
@@ -58,7 +82,7 @@ class _Scene(NamedTuple):
     gpus: Numbers
     product: Numbers
     products: list[str]
-    lost: Numbers
+    known: Standing
 
 
 class _Tables(NamedTuple):
@@ -73,7 +97,7 @@ class _Tables(NamedTuple):
     scarcity: Numbers
 
 
-def _scene(board: Board, rows: Numbers, request: Request, lost: Numbers) -> _Scene:
+def _scene(board: Board, rows: Numbers, request: Request, known: Standing) -> _Scene:
     left = board.left[rows]
     cpu = board.free[rows, CPU]
     return _Scene(
@@ -85,7 +109,7 @@ def _scene(board: Board, rows: Numbers, request: Request, lost: Numbers) -> _Sce
         board.gpus[rows],
         board.product[rows],
         board.products,
-        lost,
+        known,
     )
 
 
@@ -101,19 +125,19 @@ def _shared(board: Board, rows: Numbers, request: Request, left: Numbers) -> tup
     return fits, np.where(fits, (free - need) * MILLI // np.maximum(memory, 1), left)
 
 
-def _prices(scene: _Scene, left_after: Numbers, request: Request, policy: Policy) -> Numbers:
-    gpu_after = left_after.sum(axis=1)
+def _prices(scene: _Scene, whole: int, policy: Policy) -> Numbers:
+    """The price with so many whole GPUs taken; a free GPU has room for every shape, so all counts fall alike."""
+    gpu_after = scene.gpu - MILLI * whole
     if policy.name == FRAGMENTATION:
-        tables = _tables(policy.worth, scene.products)
-        slots = (tables.remainder[scene.left] - tables.remainder[left_after]).sum(axis=1)
-        waste = _unusable(scene.cpu_after, left_after, scene.product, tables, policy.worth.total) - scene.lost
-        return _fragmentation(scene, slots, waste, gpu_after, policy.worth, tables)
-    tight = STEP * gpu_after if request.whole_gpus else scene.cpu_after
-    if request.whole_gpus:
-        empty = scene.gpu // np.maximum(scene.gpus, 1)
-    else:
-        empty = np.where(scene.cpu_total > 0, MILLI * scene.cpu // np.maximum(scene.cpu_total, 1), 0)
-    return _by_tightness(policy, tight, empty)
+        tables, known, worth = _tables(policy.worth, scene.products), scene.known, policy.worth
+        slots = whole * (tables.remainder[MILLI] - tables.remainder[0])
+        fitting, usable = known.fitting - whole, known.usable - MILLI * whole
+        waste = _unusable(fitting, usable, gpu_after, scene.cpu_after, scene.product, tables, worth) - known.lost
+        return _fragmentation(scene, slots, waste, gpu_after, worth, tables)
+    if whole:
+        return _by_tightness(policy, STEP * gpu_after, scene.gpu // np.maximum(scene.gpus, 1))
+    empty = np.where(scene.cpu_total > 0, MILLI * scene.cpu // np.maximum(scene.cpu_total, 1), 0)
+    return _by_tightness(policy, scene.cpu_after, empty)
 
 
 def _share_prices(scene: _Scene, after: Numbers, policy: Policy) -> Numbers:
@@ -122,7 +146,7 @@ def _share_prices(scene: _Scene, after: Numbers, policy: Policy) -> Numbers:
     if policy.name == FRAGMENTATION:
         tables = _tables(policy.worth, scene.products)
         slots = tables.remainder[scene.left] - tables.remainder[after]
-        waste = _unusable_with(scene, after, tables, policy.worth.total) - scene.lost[:, None]
+        waste = _unusable_with(scene, after, gpu_after, tables, policy.worth) - scene.known.lost[:, None]
         return _fragmentation(_per_gpu(scene), slots, waste, gpu_after, policy.worth, tables)
     # A share too small to show in milli leaves nothing that was touched, as the plain path has it.
     touched = np.where(after == scene.left, 0, after)
@@ -152,7 +176,7 @@ def _per_gpu(scene: _Scene) -> _Scene:
 
 
 def _fragmentation(
-    scene: _Scene, slots: Numbers, waste: Numbers, gpu_after: Numbers, worth: Worth, tables: _Tables
+    scene: _Scene, slots: Numbers | np.int64, waste: Numbers, gpu_after: Numbers, worth: Worth, tables: _Tables
 ) -> Numbers:
     price = SLOTS * slots + MILLI * waste // worth.total
     price += gpu_after * FIT_MICRO_PER_MILLI[0] // FIT_MICRO_PER_MILLI[1]
@@ -169,27 +193,24 @@ def _fragmentation(
     return price
 
 
-def _unusable(cpu: Numbers, left: Numbers, product: Numbers, tables: _Tables, total: int) -> Numbers:
-    fitting = left[:, :, None] >= tables.milli
-    hosted = (fitting.sum(axis=1) >= tables.gpus) & tables.open_to[product]
-    usable = np.where(fitting, left[:, :, None], 0).sum(axis=1)
+def _unusable(
+    fitting: Numbers, usable: Numbers, gpu: Numbers, cpu: Numbers, product: Numbers, tables: _Tables, worth: Worth
+) -> Numbers:
     weights = tables.weights[np.searchsorted(tables.steps, cpu, side="right")]
-    lost: Numbers = total * left.sum(axis=1) - (weights * hosted * usable).sum(axis=1)
+    hosted = (fitting >= tables.gpus) & tables.open_to[product]
+    lost: Numbers = worth.total * gpu - (weights * hosted * usable).sum(axis=1)
     return lost
 
 
-def _unusable_with(scene: _Scene, after: Numbers, tables: _Tables, total: int) -> Numbers:
+def _unusable_with(scene: _Scene, after: Numbers, gpu_after: Numbers, tables: _Tables, worth: Worth) -> Numbers:
     """The same once per GPU, each time with that GPU as it would be after."""
-    was = scene.left[:, :, None] >= tables.milli
-    now = after[:, :, None] >= tables.milli
-    amount_was = np.where(was, scene.left[:, :, None], 0)
-    amount_now = np.where(now, after[:, :, None], 0)
-    count = was.sum(axis=1)[:, None, :] - was + now
-    usable = amount_was.sum(axis=1)[:, None, :] - amount_was + amount_now
-    hosted = (count >= tables.gpus) & tables.open_to[scene.product][:, None, :]
+    left, later = scene.left[:, :, None], after[:, :, None]
+    was, now = left >= tables.milli, later >= tables.milli
+    fitting = scene.known.fitting[:, None, :] - (was ^ now)  # a GPU only loses by a share
+    usable = scene.known.usable[:, None, :] - was * left + now * later
     weights = tables.weights[np.searchsorted(tables.steps, scene.cpu_after, side="right")]
-    everything = total * (scene.gpu[:, None] - scene.left + after)
-    lost: Numbers = everything - (weights[:, None, :] * hosted * usable).sum(axis=2)
+    weights = weights * tables.open_to[scene.product]
+    lost: Numbers = worth.total * gpu_after - ((fitting >= tables.gpus) * usable * weights[:, None, :]).sum(axis=2)
     return lost
 
 

@@ -43,7 +43,7 @@ class Ranking:
         self._every_node = every_node
         self._rows: dict[Hashable, _Row] = {}
         self._valid: tuple[int, int] | None = None
-        self._lost: Numbers = np.zeros(0, np.int64)
+        self._standing: pricing.Standing | None = None
         self._seen = 0
 
     def best(self, request: Request) -> placing.Seat | None:
@@ -54,32 +54,34 @@ class Ranking:
         if valid != self._valid:
             self._valid = valid
             self._rows.clear()
-            self._seen = -1
+            self._standing = None
         if not board.rows:
             return None
-        self._follow()
-        row = self._row(request)
-        row.refresh(self._lost, everything=self._every_node)
+        standing = self._follow()
+        row = self._row(request, standing)
+        row.refresh(standing, everything=self._every_node)
         number = int(row.prices.argmin())
         return row.seat(number, request) if row.prices[number] != NEVER else None
 
-    def _follow(self) -> None:
+    def _follow(self) -> pricing.Standing:
         """Keep what every price on a node needs up to date, once for all classes."""
-        board, log = self._board, self._board.log
-        if self._seen < 0 or self._every_node:
-            self._lost = pricing.standing(board, np.arange(len(board)), self._policy)
-        elif self._seen < len(log):
-            changed = np.array(log[self._seen :], np.int64)
-            self._lost[changed] = pricing.standing(board, changed, self._policy)
-        self._seen = len(log)
+        board = self._board
+        changed = board.log.since(self._seen)
+        self._seen = board.log.end
+        if self._standing is None or changed is None or self._every_node:
+            self._standing = pricing.standing(board, np.arange(len(board)), self._policy)
+        elif changed:
+            rows = np.fromiter(changed, np.int64, len(changed))
+            self._standing.replace(rows, pricing.standing(board, rows, self._policy))
+        return self._standing
 
-    def _row(self, request: Request) -> _Row:
+    def _row(self, request: Request, standing: pricing.Standing) -> _Row:
         key = class_of(request)
         row = self._rows.pop(key, None)
         if row is None:
             if len(self._rows) >= _MOST_CLASSES:
                 del self._rows[next(iter(self._rows))]  # the one that was asked for longest ago
-            row = _Row(self._board, request, self._policy, self._lost)
+            row = _Row(self._board, request, self._policy, standing)
         self._rows[key] = row
         return row
 
@@ -87,7 +89,7 @@ class Ranking:
 class _Row:
     """One class of request on every node."""
 
-    def __init__(self, board: Board, request: Request, policy: Policy, lost: Numbers) -> None:
+    def __init__(self, board: Board, request: Request, policy: Policy, standing: pricing.Standing) -> None:
         self._board = board
         self._request = request
         self._policy = policy
@@ -99,22 +101,21 @@ class _Row:
         self._gpu: Numbers = np.zeros(count, np.int64)
         self._allowed: Flags = np.zeros(count, np.bool_)
         self._wish: Numbers = np.zeros(count, np.int64)
-        self._seen = len(board.log)
-        self._seen_facts = len(board.facts_log)
+        self._seen, self._seen_facts = board.log.end, board.facts_log.end
         self._read_facts(range(count))
-        self._price(np.arange(count), lost)
+        self._price(np.arange(count), standing)
 
-    def refresh(self, lost: Numbers, *, everything: bool = False) -> None:
-        log, facts_log = self._board.log, self._board.facts_log
-        if self._seen_facts < len(facts_log):
-            self._read_facts(set(facts_log[self._seen_facts :]))
-            self._seen_facts = len(facts_log)
-        if everything:
-            self._price(np.arange(len(self._board)), lost)
-        elif self._seen < len(log):
-            changed = set(log[self._seen :])
-            self._seen = len(log)
-            self._price(np.fromiter(changed, np.int64, len(changed)), lost)
+    def refresh(self, standing: pricing.Standing, *, everything: bool = False) -> None:
+        board = self._board
+        anew = board.facts_log.since(self._seen_facts)
+        if anew is None or anew:
+            self._read_facts(range(len(board)) if anew is None else anew)
+        changed = board.log.since(self._seen)
+        if everything or changed is None:
+            self._price(np.arange(len(board)), standing)
+        elif changed:
+            self._price(np.fromiter(changed, np.int64, len(changed)), standing)
+        self._seen, self._seen_facts = board.log.end, board.facts_log.end
 
     def seat(self, number: int, request: Request) -> placing.Seat:
         node = self._board.rows[number]
@@ -149,7 +150,7 @@ class _Row:
             self._allowed[number] = allowed
             self._wish[number] = static_wish(facts, request)
 
-    def _price(self, rows: Numbers, lost: Numbers) -> None:
+    def _price(self, rows: Numbers, standing: pricing.Standing) -> None:
         board = self._board
         self.prices[rows] = NEVER
         fits = self._allowed[rows] & (board.free[rows[:, None], self._columns] >= self._needs).all(axis=1)
@@ -159,7 +160,7 @@ class _Row:
         if self._one_by_one:
             prices = np.array([self._price_one(board.rows[number]) for number in rows], np.int64)
         else:
-            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, lost[rows], NEVER)
+            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, standing.at(rows), NEVER)
         known = prices != NEVER
         self.prices[rows[known]] = prices[known] - _WISH * self._wish[rows[known]]
 

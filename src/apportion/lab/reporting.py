@@ -17,6 +17,8 @@ from apportion.apis.errors import InputError
 
 Run = dict[str, Any]
 
+_WIDTH = 120  # of a table that goes into a file
+
 
 def as_json(runs: Sequence[Run]) -> str:
     return msgspec.json.format(msgspec.json.encode({"runs": runs}), indent=2).decode()
@@ -39,14 +41,18 @@ def table(title: str, rows: Sequence[Run], columns: Sequence[tuple[str, str]]) -
     """One line per row; numbers to two places, at the right."""
     made = Table(title=title, title_justify="left")
     for _, heading in columns:
-        made.add_column(heading, justify="left" if heading.isalpha() and heading.islower() else "right")
+        words = heading in {"variant", "policy", "mix", "method"}
+        made.add_column(heading, justify="left" if words else "right", no_wrap=True)
     for row in rows:
         made.add_row(*(_shown(row.get(key)) for key, _ in columns))
     return made
 
 
 def show(made: Table) -> None:
-    Console().print(made)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(made)
 
 
 def say(line: str) -> None:
