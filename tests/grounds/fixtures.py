@@ -83,6 +83,13 @@ def any_cluster(request: pytest.FixtureRequest) -> Cluster:
     return cluster
 
 
+@pytest.fixture(autouse=True)
+def _kubectl_where_marked(request: pytest.FixtureRequest) -> None:
+    """A test marked `kubectl` is skipped, or fails where the real tools are required, if there is none."""
+    if request.node.get_closest_marker("kubectl") is not None:
+        require(("kubectl",))
+
+
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
     cluster = _cluster_of(request)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from apportion.apis.kinds import CONFIG_MAPS
 from tests.grounds.cluster import Cluster
 
 
+@pytest.mark.kubectl
 def test_both_clusters_answer_kubectl_and_our_client(any_cluster: Cluster, namespace: str) -> None:
     any_cluster.kubectl("create", "configmap", "-n", namespace, "c", "--from-literal=a=b")
     assert any_cluster.kubectl("get", "configmap", "-n", namespace, "c", "-o", "jsonpath={.data.a}") == "b"

@@ -296,6 +296,7 @@ def test_a_validating_webhook_may_not_patch(hooks: Hooks) -> None:
     assert "validating webhook may not return response.patch" in hooks.refused()[2]
 
 
+@pytest.mark.kubectl
 def test_warnings_reach_the_client(hooks: Hooks) -> None:
     hooks.register("a", "warn")
     manifest = json.dumps(
