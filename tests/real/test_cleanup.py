@@ -17,11 +17,12 @@ from tests.grounds.waiting import until
 pytestmark = pytest.mark.real
 
 RUN = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from tests.grounds.box import Box
 from tests.grounds import cgroups
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background inherits that it is ignored
 box = Box(Path(sys.argv[1]))
 sleeper = box.start("sleeper", ["sleep", "600"])
 cgroups.create(f"{box.cgroup}/n1")
