@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from apportion.apis.accelerators import AcceleratorProfile
-from apportion.apis.errors import ApportionError, CatalogError, ProfileError
+from apportion.apis.errors import ApportionError, CatalogError, ProfileError, RequestError
 from apportion.core.catalog import Catalog, Model, Profile
 from tests.core.making import A100, CATALOG, model
 
@@ -127,3 +127,11 @@ def test_s03_an_unknown_profile_is_refused_with_those_that_exist() -> None:
     assert "1g.5gb, 1g.5gb+me" in str(refused.value)
     assert isinstance(refused.value, ApportionError)
     CATALOG.require_profile("7g.80gb")
+
+
+def test_d04_more_memory_than_any_gpu_has_is_refused() -> None:
+    CATALOG.require_memory(80_000)
+    with pytest.raises(RequestError) as refused:
+        CATALOG.require_memory(10**9, "metadata.annotations[gpu-memory]")
+    assert refused.value.code == "TooMuchMemory"
+    assert refused.value.field == "metadata.annotations[gpu-memory]"

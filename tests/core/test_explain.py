@@ -62,6 +62,42 @@ def test_x01_another_model_comes_next() -> None:
     assert (refusal.remedy.kind, refusal.remedy.instead) == (remedies.MODEL, "1g.10gb")
 
 
+def test_x01_another_product_comes_before_ending_pods_where_the_pod_insists_on_one() -> None:
+    product = names.GPU_PRODUCT_LABEL
+    fleet = fleet_of(
+        (node("a", labels={product: "Tesla-T4"}), [(T4, False)]),
+        (node("b", labels={product: "NVIDIA-L4"}), [(T4, False)]),
+    )
+    assert fill(fleet, gpus=1, nodeSelector={product: "Tesla-T4"}) == 1
+    term = {"matchExpressions": [{"key": product, "operator": "In", "values": ["Tesla-T4"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    for rule in ({"nodeSelector": {product: "Tesla-T4"}}, {"affinity": {"nodeAffinity": required}}):
+        refusal = refused(fleet, gpus=1, **rule)
+        assert refusal.remedy is not None
+        assert refusal.remedy.kind == remedies.MODEL
+        assert sentences.of(refusal).endswith(f"ask for {product} NVIDIA-L4 instead of Tesla-T4.")
+        changed = remedies.apply(fleet, pod(gpus=1, **rule), refusal.remedy)
+        assert isinstance(cycle.decide(fleet, [changed], Policy(), explained=False), cycle.Plan)
+        fleet.remove_pod(changed.uid)
+
+
+def test_x01_less_of_a_gpu_is_said_in_the_words_of_the_request() -> None:
+    fleet = fleet_of((node("n"), [(T4, False)] * 2))
+    assert sentences.of(refused(fleet, gpus=3)).endswith("ask for nvidia.com/gpu 2 instead of 3.")
+    fill(fleet, fraction="0.7")
+    assert sentences.of(refused(fleet, fraction="0.7")).endswith("ask for gpu-fraction 0.3 instead of 0.7.")
+    assert sentences.of(refused(fleet, memory=9000)).endswith("ask for gpu-memory 4608 instead of 9000.")
+    fill(fleet, memory=4500)
+    refusal = refused(fleet, fraction="0.5")
+    assert refusal.remedy is not None
+    assert refusal.remedy.kind != remedies.SMALLER, "what is left is less than the least that may be asked for"
+
+
+def test_d04_an_absurd_number_of_gpus_is_explained_at_once() -> None:
+    refusal = refused(fleet_of((node("n"), [(T4, False)])), gpus=2**63 - 1)
+    assert sentences.of(refusal).endswith(f"ask for nvidia.com/gpu 1 instead of {2**63 - 1}.")
+
+
 def test_x01_rules_that_stand_in_the_way_are_named() -> None:
     fleet = fleet_of((node("n", taints=[Taint(key="gpu", value="yes", effect="NoSchedule")]), [(A100, True)]))
     refusal = refused(fleet, slices={"1g.5gb": 1})

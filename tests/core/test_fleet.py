@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apportion.apis import names
+from apportion.apis.errors import LedgerError
 from apportion.core import cycle
 from apportion.core.facts import GpuFacts
 from apportion.core.fleet import Fleet
@@ -102,7 +103,7 @@ def test_a_mark_cannot_be_used_twice() -> None:
     fleet = mig_fleet(1)
     mark = fleet.checkpoint()
     fleet.rollback(mark)
-    with pytest.raises(ValueError, match="rolled back before"):
+    with pytest.raises(LedgerError, match="rolled back before"):
         fleet.rollback(mark)
 
 
@@ -140,3 +141,16 @@ def test_g05_a_reservation_pod_holds_its_device_once() -> None:
     fleet.add_pod(pod("reservation", namespace=names.RESERVATION_NAMESPACE, gpus=1), "n")
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1
     assert isinstance(cycle.decide(fleet, [pod("whole", gpus=1)], Policy()), cycle.Plan)
+
+
+def test_trying_out_a_node_leaves_the_stock_as_it_was() -> None:
+    """Tables that policies make from the stock stay good after a trial."""
+    fleet = mig_fleet(2)
+    stock = fleet.stock
+    mark = fleet.checkpoint()
+    add_node(fleet, node("new"), [(T4, False)])
+    tried = fleet.stock
+    fleet.rollback(mark)
+    assert fleet.stock == stock != tried
+    add_node(fleet, node("other"), [(T4, False)])
+    assert fleet.stock not in {stock, tried}

@@ -8,9 +8,12 @@ import random
 import msgspec
 import pytest
 
-from apportion.core import grid, search
+from apportion.apis import profiles
+from apportion.apis.request import POLICIES
+from apportion.core import cycle, grid, search
 from apportion.core.catalog import Model
-from tests.core.making import A100, CATALOG, H100, model
+from apportion.core.policies import Policy
+from tests.core.making import A100, CATALOG, H100, mig_fleet, model, pod
 
 LETTERS = {
     "a": "1g.5gb",
@@ -96,20 +99,28 @@ def test_s04_each_of_the_32_sets_fits_on_one_gpu_in_every_order(
 ) -> None:
     cut = grid.of(model(product))
     wants = members(text, letters)
-    orders = set(itertools.permutations(wants)) if len(wants) <= 5 else _some_orders(wants)
-    for order in orders:
+    for order in sorted(set(itertools.permutations(wants))):
         seats = search.arrange([(cut, grid.EMPTY)], list(order), search.first_place)
         assert seats is not None, order
         _assert_legal(cut, list(order), seats)
 
 
-def _some_orders(wants: list[str]) -> set[tuple[str, ...]]:
-    # Of long sets every distinct order: there are few, since their members repeat.
-    return (
-        set(itertools.permutations(wants))
-        if len(set(wants)) <= 2
-        else {tuple(random.Random(number).sample(wants, len(wants))) for number in range(400)}
-    )
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("text", SETS)
+def test_s04_one_pod_gets_its_set_on_one_gpu_whatever_the_policy(text: str, policy: str) -> None:
+    """Through the whole decision, one container per slice, in a few orders each."""
+    wants = members(text, LETTERS)
+    for number in range(3):
+        order = random.Random(f"{text}{number}").sample(wants, len(wants))
+        containers = [
+            {"name": f"c{i}", "resources": {"limits": {profiles.slice_resource(profile): 1}}}
+            for i, profile in enumerate(order)
+        ]
+        plan = cycle.decide(mig_fleet(1), [pod(containers=containers)], Policy(policy))
+        assert isinstance(plan, cycle.Plan), order
+        assert [claim.placement.profile for claim in plan.claims] == order
+        taken = [unit for c in plan.claims for unit in range(c.placement.start, c.placement.start + c.placement.size)]
+        assert len(taken) == len(set(taken)), "slices overlap"
 
 
 def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Seat]) -> None:
@@ -164,6 +175,15 @@ def test_s04_an_a100_with_double_memory_has_191_masks_and_38_layouts() -> None:
     layouts = maximal_layouts(cut)
     assert len(layouts) == 78
     assert len({tuple(sorted(name for name, _ in layout)) for layout in layouts}) == 38
+
+
+def test_s04_a_limit_per_gpu_holds_without_engines_to_count() -> None:
+    """A model that somebody declares may say how many there are of a profile, and nothing about engines."""
+    kept = tuple(msgspec.structs.replace(profile, engines={}) for profile in model(A100).profiles)
+    cut = grid.Grid(msgspec.structs.replace(model(A100), id="declared", engines={}, profiles=kept))
+    assert search.fits([(cut, grid.EMPTY)], ["1g.5gb+me", "1g.5gb"])
+    assert not search.fits([(cut, grid.EMPTY)], ["1g.5gb+me"] * 2)
+    assert search.fits([(cut, grid.EMPTY)] * 2, ["1g.5gb+me"] * 2)
 
 
 def test_s04_an_a30_has_4_units() -> None:

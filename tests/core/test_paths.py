@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from apportion.apis.request import POLICIES, Request
 from apportion.core import cycle
@@ -14,16 +17,28 @@ from apportion.core.policies import Policy
 from tests.core.making import A100, CATALOG, H100, T4, add_node, node, pod
 
 PRODUCTS = ("nvidia.com/gpu.product",)
+SOAK = bool(os.environ.get("APPORTION_SOAK"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(200 if SOAK else 4))
 def test_s05_plain_and_fast_path_agree_on_every_decision(policy: str, seed: int) -> None:
-    dice = random.Random(f"{policy}{seed}")
+    _compare(random.Random(f"{policy}{seed}"), policy, 120)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(dice=st.randoms(use_true_random=False), policy=st.sampled_from(POLICIES), steps=st.integers(1, 25))
+def test_s05_no_sequence_of_requests_tells_the_two_paths_apart(dice: random.Random, policy: str, steps: int) -> None:
+    _compare(dice, policy, steps)
+
+
+def _compare(dice: random.Random, policy: str, steps: int) -> None:
+    seed = dice.randrange(1000)
     plain, fast = _fleet(seed), _fleet(seed)
     by_hand, by_row = Policy(policy), Policy(policy)
     running: list[str] = []
-    for number in range(120):
+    for number in range(steps):
         request = _request(dice, number)
         slow = cycle.decide(plain, [request], by_hand, plain=True)
         quick = cycle.decide(fast, [request], by_row)
@@ -35,6 +50,25 @@ def test_s05_plain_and_fast_path_agree_on_every_decision(policy: str, seed: int)
         if dice.random() < 0.05:
             _disturb(dice, plain, fast)
         assert plain.record() == fast.record()
+        assert_sound(fast)
+
+
+def assert_sound(fleet: Fleet) -> None:
+    """Nothing overlaps, nothing is sold twice, every GPU is in one use, and the books agree with the records."""
+    for state in fleet:
+        held = [request.whole_gpus for request in state.pods.values()]
+        given = sum(gpu.whole is not None for gpu in state.gpus.values())
+        assert given <= sum(held)
+        for gpu in state.gpus.values():
+            uses = [bool(gpu.slices), bool(gpu.shares), gpu.whole is not None]
+            assert sum(uses) <= 1, "one use at a time"
+            assert not gpu.slices or gpu.facts.mig
+            assert not (gpu.shares or gpu.whole) or not gpu.facts.mig
+            assert sum(gpu.shares.values()) == gpu.shared_mib <= gpu.memory_mib
+            units = [unit for piece in gpu.slices.values() for unit in range(piece.start, piece.start + piece.size)]
+            assert len(units) == len(set(units)), "slices overlap"
+            assert (gpu.state & gpu.grid.full).bit_count() == len(units), "no unit is lost"
+    assert sum(len(gpu.slices) for state in fleet for gpu in state.gpus.values()) <= len(fleet.slices)
 
 
 def _end(plain: Fleet, fast: Fleet, uid: str) -> None:
@@ -49,11 +83,11 @@ def _end(plain: Fleet, fast: Fleet, uid: str) -> None:
 def _disturb(dice: random.Random, plain: Fleet, fast: Fleet) -> None:
     name = f"node-{dice.randrange(12)}"
     what = dice.choice(("cordon", "lose", "unready", "grow"))
-    cpu = dice.choice((8_000, 64_000))
+    cpu, new = dice.choice((8_000, 64_000)), 10 + dice.randrange(4)
     for fleet in (plain, fast):
         state = fleet.nodes.get(name)
         if what == "grow" or state is None or state.facts is None:
-            add_node(fleet, node(f"node-{9 + dice.getstate()[1][0] % 4}", cpu=cpu), [(T4, False)] * 2)
+            add_node(fleet, node(f"node-{new}", cpu=cpu), [(T4, False)] * 2)
         elif what == "cordon":
             add_node(fleet, node(name, unschedulable=True), [])
         elif what == "lose":

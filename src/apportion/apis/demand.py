@@ -105,4 +105,5 @@ def _raise(total: dict[str, int], floor: dict[str, int]) -> None:
 
 
 def _units(name: str, nanos: int) -> int:
-    return -(-nanos // (quantity.NANOS_PER_MILLI if name == "cpu" else quantity.NANOS))
+    units = -(-nanos // (quantity.NANOS_PER_MILLI if name == "cpu" else quantity.NANOS))
+    return min(units, quantity.LARGEST)  # a sum of absurd amounts is capped as each of them is

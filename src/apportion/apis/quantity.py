@@ -53,8 +53,8 @@ def parse(value: str | float) -> Fraction:
 
 
 def milli(value: str | float) -> int:
-    """The amount in thousandths, rounded up: how Kubernetes counts CPU."""
-    return -(-nanos(value) // NANOS_PER_MILLI)
+    """The amount in thousandths, rounded up and capped as all amounts are: how Kubernetes counts CPU."""
+    return min(-(-nanos(value) // NANOS_PER_MILLI), LARGEST)
 
 
 def whole(value: str | float) -> int:

@@ -103,25 +103,19 @@ def bench(
     seeds: Annotated[str, typer.Option(help="Arrival orders of the trace.")] = "42",
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Everything: packing on the trace, MIG-100, and speed, ours beside the baselines of the same run."""
-    from apportion.lab import reporting, trace
+    """Everything in one table: packing on the trace, MIG-100 and speed, ours beside the baselines of the same run."""
+    from apportion.lab import comparison, reporting, trace
 
     reporting.say(reporting.load_line())
     runs: list[Run] = []
-    tables: list[Callable[[], None]] = []
     if trace.there(data):
-        packed = _openb(data, ALL, seeds, "", learned=True)
-        timed = _rate(data, 4, 42, None)
-        runs += packed + timed
-        tables += [lambda: _openb_table(packed), lambda: _rate_table(timed)]
+        runs += _rate(data, 4, 42, None) + _openb(data, ALL, seeds, "", learned=True)
     else:
         reporting.say(
             f"no openb trace in {data}: skipping it. Its source is {trace.SOURCE}; pass the folder as --data."
         )
-    sliced = _mig100(ALL, "1-4", "")
-    runs += sliced
-    tables.append(lambda: _mig100_table(sliced))
-    _print(runs, output, lambda: [show() for show in tables])
+    runs += _mig100(ALL, "1", "")
+    _print(runs, output, lambda: reporting.show(comparison.table(runs)))
 
 
 def _openb(data: Path, variant: str, seeds: str, policy: str, *, learned: bool) -> list[Run]:
@@ -130,6 +124,7 @@ def _openb(data: Path, variant: str, seeds: str, policy: str, *, learned: bool) 
 
     numbers = reporting.numbers_of(seeds, "--seeds")
     if policy:
+        policy = lab.known_as(policy)
         chosen = [lab.learning(policy) if learned else policy]
     else:
         chosen = [name for name in lab.POLICY_NAMES if learned or name != lab.learning(lab.OURS)]
@@ -162,13 +157,10 @@ def _rate(data: Path, copies: int, seed: int, limit: int | None) -> list[Run]:
     from apportion.lab import reporting, trace
 
     loaded = trace.load(data, "default")
-    count = len(loaded.arrival(seed).pods[:limit])
-    runs: list[Run] = []
-    plans = [(lab.ROWS, 1), (lab.EVERY_NODE, 1)] + ([(lab.ROWS, copies)] if copies > 1 else [])
-    for method, times in plans:
-        with reporting.progress(f"rate {method} x{times}", count * times) as advance:
-            runs.append(lab.run(loaded, seed, method, times, limit, advance))
-    return runs
+    contenders = [(lab.ROWS, 1), (lab.EVERY_NODE, 1)] + ([(lab.ROWS, copies)] if copies > 1 else [])
+    pods = len(loaded.arrival(seed).pods[:limit])
+    with reporting.progress("decision rate", pods * sum(times for _, times in contenders)) as advance:
+        return lab.race(loaded, seed, contenders, limit, advance)
 
 
 def _print(runs: list[Run], output: Output, show: Callable[[], object]) -> None:

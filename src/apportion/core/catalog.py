@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from apportion.apis import profiles as spelling
-from apportion.apis.errors import CatalogError, ProfileError
+from apportion.apis.errors import CatalogError, ProfileError, RequestError
 
 LARGEST_UNITS = 16  # states are enumerated; no GPU sold has more than 12
 LARGEST_MEMORY_MIB = 2**31
@@ -124,6 +124,7 @@ class Catalog:
 
     def __init__(self, models: Iterable[Model] = ()) -> None:
         self._models: dict[str, Model] = {}
+        self._found: dict[tuple[str, int | None], Model | None] = {}
         for model in models:
             self.declare(model)
 
@@ -139,12 +140,19 @@ class Catalog:
         check(model)
         self._models.pop(model.id, None)
         self._models[model.id] = model
+        self._found.clear()
 
     def find(self, product: str, memory_mib: int | None = None) -> Model | None:
         """The model sold under a product name, as drivers or node labels spell it.
 
         Where a label's spelling fits two models, the memory decides if it is given, else the later declaration.
         """
+        key = (product, memory_mib)
+        if key not in self._found:
+            self._found[key] = self._find(product, memory_mib)
+        return self._found[key]
+
+    def _find(self, product: str, memory_mib: int | None) -> Model | None:
         exact = [m for m in self._models.values() if product in m.product_names or product == m.id]
         loose = exact or [m for m in self._models.values() if _label(product) in {_label(n) for n in m.product_names}]
         if memory_mib and loose:
@@ -162,6 +170,12 @@ class Catalog:
         if any(model.profile(name) for model in self._models.values()):
             return
         raise ProfileError(field, name, f"no GPU model has it; profiles are {', '.join(self.profile_names())}")
+
+    def require_memory(self, mib: int, field: str = "memory") -> None:
+        """Refuse more memory than the largest known GPU has."""
+        largest = self.largest_memory_mib()
+        if mib > largest:
+            raise RequestError(field, mib, f"no known GPU has more than {largest} MiB", code="TooMuchMemory")
 
     def largest_memory_mib(self) -> int:
         return max((model.memory_mib for model in self._models.values()), default=0)

@@ -7,8 +7,6 @@ pods, ports or volumes go the plain way.
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 from apportion.apis.request import Request
 from apportion.core.board import Board
 from apportion.core.facts import SlicePlacement
@@ -21,6 +19,8 @@ from apportion.core.ranking import Ranking
 from apportion.core.reasons import Code, Reason
 
 Reasons = dict[str, Reason]
+
+_MOST_RANKINGS = 8
 
 
 def best_seat(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Seat | None:
@@ -59,18 +59,25 @@ def _alone(fleet: Fleet, request: Request) -> bool:
     return neighbours is None or not neighbours.kept_apart
 
 
-_boards: WeakKeyDictionary[Fleet, tuple[Board, WeakKeyDictionary[Policy, Ranking]]] = WeakKeyDictionary()
+class _Desk:
+    """The board of one fleet, with the rankings of the policies that were asked for lately."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._board = Board(fleet)
+        self._rankings: dict[Policy, Ranking] = {}
+
+    def ranking(self, policy: Policy) -> Ranking:
+        ranking = self._rankings.pop(policy, None) or Ranking(self._board, policy)
+        if len(self._rankings) >= _MOST_RANKINGS:
+            del self._rankings[next(iter(self._rankings))]
+        self._rankings[policy] = ranking
+        return ranking
 
 
 def _ranking(fleet: Fleet, policy: Policy) -> Ranking:
-    known = _boards.get(fleet)
-    if known is None:
-        known = _boards[fleet] = (Board(fleet), WeakKeyDictionary())
-    board, rankings = known
-    ranking = rankings.get(policy)
-    if ranking is None:
-        ranking = rankings[policy] = Ranking(board, policy)
-    return ranking
+    if not isinstance(fleet.desk, _Desk):
+        fleet.desk = _Desk(fleet)
+    return fleet.desk.ranking(policy)
 
 
 def _plain_seat(fleet: Fleet, request: Request, policy: Policy, held: tuple[SlicePlacement, ...]) -> Seat | None:

@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 
 from apportion.apis import names
 from apportion.apis.request import Request
+from apportion.apis.shares import LEAST_MILLI
 from apportion.core import remedies
 from apportion.core.choosing import best_seat, reasons_against
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
-from apportion.core.node import NodeState
+from apportion.core.mix import products_of
+from apportion.core.node import MILLI, NodeState
 from apportion.core.placing import seat
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code, Layer, Reason
 from apportion.core.refusals import Refusal, Remedy, from_reasons, wants_of
+from apportion.core.worth import product_of
 
 _MOST_NODES = 32  # looked at for pods to end or rules to relax
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
@@ -67,10 +70,15 @@ def cheapest_remedy(fleet: Fleet, request: Request, policy: Policy, reasons: Map
 def admits(fleet: Fleet, request: Request, policy: Policy, remedy: Remedy) -> bool:
     """Try a remedy out and take it back."""
     mark = fleet.checkpoint()
-    changed = remedies.apply(fleet, request, remedy)
-    found = best_seat(fleet, changed, policy.for_request(changed), plain=True)
-    fleet.rollback(mark)
-    return found is not None
+    try:
+        if remedy.kind == remedies.ADD:
+            return _fits(fleet, remedies.add_twin(fleet, remedy.node), request, policy)
+        changed = remedies.apply(fleet, request, remedy)
+        if changed is request:
+            return _fits(fleet, remedy.node, request, policy)
+        return best_seat(fleet, changed, policy.for_request(changed)) is not None
+    finally:
+        fleet.rollback(mark)
 
 
 def _smaller(fleet: Fleet, request: Request) -> Iterator[Remedy]:
@@ -84,28 +92,44 @@ def _smaller(fleet: Fleet, request: Request) -> Iterator[Remedy]:
     elif request.share is not None:
         yield from _smaller_share(fleet, request)
     else:
-        for count in range(request.whole_gpus - 1, 0, -1):
-            yield Remedy(remedies.SMALLER, subject=str(request.whole_gpus), instead=str(count))
+        free = {sum(milli == MILLI for milli in node.remainders()) for node in fleet}
+        for count in sorted((count for count in free if 0 < count < request.whole_gpus), reverse=True):
+            yield Remedy(remedies.SMALLER, str(request.whole_gpus), str(count), field=names.NVIDIA_GPU)
 
 
 def _smaller_share(fleet: Fleet, request: Request) -> Iterator[Remedy]:
     share = request.share
     assert share is not None
-    fraction = share.milli is not None
-    asked = share.milli if share.milli is not None else share.memory_mib
-    assert asked is not None
-    left = {gpu.left_milli if fraction else gpu.free_mib for node in fleet for gpu in node.shareable()}
-    for amount in sorted((amount for amount in left if 0 < amount < asked), reverse=True)[:_MOST_NODES]:
-        yield Remedy(remedies.SMALLER, subject=str(asked), instead=str(amount))
+    gpus = [gpu for node in fleet for gpu in node.shareable()]
+    if share.milli is not None:
+        parts = {gpu.left_milli for gpu in gpus}
+        for part in _below(parts, share.milli, LEAST_MILLI):
+            yield Remedy(remedies.SMALLER, _decimal(share.milli), _decimal(part), field=names.GPU_FRACTION)
+    elif share.memory_mib is not None:
+        for mib in _below({gpu.free_mib for gpu in gpus}, share.memory_mib, 1):
+            yield Remedy(remedies.SMALLER, str(share.memory_mib), str(mib), field=names.GPU_SHARE_MEMORY)
+
+
+def _below(amounts: set[int], asked: int, least: int) -> list[int]:
+    return sorted((amount for amount in amounts if least <= amount < asked), reverse=True)[:_MOST_NODES]
+
+
+def _decimal(milli: int) -> str:
+    return f"{milli / MILLI:g}"
 
 
 def _other_models(fleet: Fleet, request: Request) -> Iterator[Remedy]:
-    """A profile of another model that gives at least as much memory, the least of these first."""
+    """A profile of another model that gives at least as much memory, the least of these first; another product where
+    the pod insists on one."""
     for asked in _asked_profiles(fleet, request):
         wanted = _facts(fleet, asked)
         larger = [name for name in _offered(fleet) if wanted and name != asked and _facts(fleet, name) >= wanted]
         for name in sorted(larger, key=lambda name: (_facts(fleet, name), name)):
             yield Remedy(remedies.MODEL, subject=asked, instead=name)
+    insisted = products_of(request) if request.wants_gpu else None
+    if insisted:
+        for product in sorted({product_of(node) for node in fleet} - {"", *insisted}):
+            yield Remedy(remedies.MODEL, " or ".join(insisted), product, field=names.GPU_PRODUCT_LABEL)
 
 
 def _asked_profiles(fleet: Fleet, request: Request) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from apportion.apis.errors import LedgerError
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
 from apportion.core.facts import GpuFacts, NodeFacts, SlicePlacement, Taint
@@ -38,6 +39,7 @@ class Mark(NamedTuple):
 
     serial: int
     length: int
+    stock: int
 
 
 class _Offer(NamedTuple):
@@ -60,12 +62,14 @@ class Fleet:
         self.apart: dict[str, str] = {}  # pods that keep others away -> their node
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.storage: Storage | None = None
-        self.stock = 0  # grows when nodes or GPUs come, go or change, not when pods do
+        self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
         self.journal: set[str] = set()  # nodes that changed since somebody emptied it
+        self.desk: object = None  # what the fast path keeps about this fleet; it lives and dies with it
         self._holdings = Holdings()
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._marks: list[Mark] = []
         self._serial = 0
+        self._stocks = 0
         self._sorted: list[str] | None = None
 
     def __iter__(self) -> Iterator[NodeState]:
@@ -168,7 +172,7 @@ class Fleet:
 
     def checkpoint(self) -> Mark:
         self._serial += 1
-        mark = Mark(self._serial, len(self._undo))
+        mark = Mark(self._serial, len(self._undo), self.stock)
         self._marks.append(mark)
         return mark
 
@@ -182,6 +186,7 @@ class Fleet:
                 inverse(*arguments)
         finally:
             self._marks = kept
+            self.stock = mark.stock
 
     def release(self, mark: Mark) -> None:
         """Keep everything since the mark."""
@@ -208,7 +213,7 @@ class Fleet:
 
     def _close(self, mark: Mark) -> None:
         if mark not in self._marks:
-            raise ValueError("this mark was released or rolled back before")
+            raise LedgerError("StaleMark", "this mark was released or rolled back before")
         del self._marks[self._marks.index(mark) :]
 
     def _node(self, name: str) -> NodeState:
@@ -222,7 +227,8 @@ class Fleet:
         offer = state.offer()
         if offer != state.offered:
             state.offered = offer
-            self.stock += 1
+            self._stocks += 1
+            self.stock = self._stocks
         state.touch()
 
     def _forget_if_empty(self, state: NodeState) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from apportion.apis import names
 from apportion.apis.request import Request
+from apportion.core.node import CPU, MOST_CPU
 
 MILLI = 1000
 _WINDOW = 8192  # pods
@@ -72,7 +73,7 @@ class Mix:
 
 
 def kind_of(request: Request) -> Kind:
-    cpu = request.resources.get("cpu", 0)
+    cpu = min(request.resources.get(CPU, 0), MOST_CPU)
     share = request.share
     if share is not None:
         # A share in MiB has no size in milli before its device is known; it counts as whole.

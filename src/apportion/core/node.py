@@ -10,8 +10,11 @@ from apportion.apis.request import Request
 from apportion.core.facts import NodeFacts
 from apportion.core.ledger import Gpu
 
+CPU = "cpu"
 PODS = "pods"
 MILLI = 1000
+MOST_CPU = 10**7  # milli: what a node has beyond ten thousand cores makes no difference to any price
+MOST_GPUS = 1024  # of one node; more are not looked at
 
 
 class NodeState:
@@ -77,7 +80,17 @@ class NodeState:
         """GPUs that are shared or given whole here; where nobody reports them, what the kubelet offers."""
         if self.gpus:
             return sum(1 for _ in self.shareable())
-        return self.facts.allocatable.get(names.NVIDIA_GPU, 0) if self.facts else 0
+        return min(self.facts.allocatable.get(names.NVIDIA_GPU, 0), MOST_GPUS) if self.facts else 0
+
+    @property
+    def free_cpu(self) -> int:
+        """Free CPU as prices see it: kept within bounds in which they can be worked out in 64 bits."""
+        return max(-MOST_CPU, min(self.free(CPU), MOST_CPU))
+
+    @property
+    def all_cpu(self) -> int:
+        """The node's CPU within the same bounds."""
+        return min(self.facts.allocatable.get(CPU, 0), MOST_CPU) if self.facts else 0
 
     def shareable(self) -> Iterator[Gpu]:
         return (gpu for gpu in self.gpus.values() if not gpu.facts.mig and gpu.facts.healthy)
@@ -86,8 +99,9 @@ class NodeState:
         """What is left of each such GPU, in milli."""
         if self.gpus:
             return tuple(gpu.left_milli for gpu in self.shareable())
-        free = max(0, self.free(names.NVIDIA_GPU)) if self.facts else 0
-        return (MILLI,) * free + (0,) * (self.gpu_count - free)
+        count = self.gpu_count
+        free = min(count, max(0, self.free(names.NVIDIA_GPU)))
+        return (MILLI,) * free + (0,) * (count - free)
 
     def remainders_after(self, request: Request) -> tuple[int | None, ...]:
         """What would be left of each with the request's share on it; None where that does not fit."""

@@ -17,6 +17,7 @@ from apportion.core.node import NodeState
 SOFT_TAINT = "PreferNoSchedule"
 _TAINT_WEIGHT = 100
 _SPREAD_WEIGHT = 10
+_MOST_WISHED = 1 << 17  # Kubernetes allows 100 per wish; a thousand wishes are as good as more
 
 Pair = tuple[str, str]
 
@@ -56,7 +57,7 @@ def static_wish(facts: NodeFacts, request: Request) -> int:
     for taint in facts.taints:
         if taint.effect == SOFT_TAINT and not nodes.tolerated(taint, request.rules.tolerations):
             wished -= _TAINT_WEIGHT
-    return wished
+    return max(-_MOST_WISHED, min(wished, _MOST_WISHED))
 
 
 def _weights(fleet: Fleet, request: Request) -> Counter[Pair]:

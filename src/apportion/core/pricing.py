@@ -1,4 +1,8 @@
-"""The prices of `scoring`, for many nodes at once. Every line has its twin there."""
+"""The prices of `scoring`, for many nodes at once. Every line has its twin there.
+
+Mostly only a few nodes have changed, so what counts is the number of array operations, not their length: rows are
+taken out of an array once, and what does not depend on the request is kept.
+"""
 
 from __future__ import annotations
 
@@ -8,116 +12,112 @@ import numpy as np
 import numpy.typing as npt
 
 from apportion.apis.request import Request
-from apportion.core.board import CPU, DEVICES, Board, Numbers
+from apportion.core.board import ALL_CPU, ALL_GPU, BALANCE, CPU, DEVICES, GPU, GPUS, IDLE, PRODUCT, Board, Numbers
 from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, Policy
-from apportion.core.scoring import BALANCE_MICRO, FIT_MICRO_PER_MILLI, MILLI, ORDER, SLOTS, STEP
+from apportion.core.scoring import (
+    BALANCE_MICRO,
+    FIT_MICRO_PER_MILLI,
+    MILLI,
+    ORDER,
+    SLOTS,
+    STEP,
+    STRANDING_MICRO_PER_MILLI,
+    cpu_of,
+)
 from apportion.core.worth import Worth
 
 Flags = npt.NDArray[np.bool_]
 
+_sum = np.add.reduce  # what `sum` calls in the end
+_LOST, _STRANDED, _SHAPES = 0, 1, 2  # columns of what `standing` gives
 
-class Standing(NamedTuple):
-    """Nodes as they stand, in the eyes of the usual requests: needed by every price on them, so kept.
 
-    For each node and shape of request: GPUs that have room for it, and milli-GPU on these; and for each node the
-    milli-GPU that the requests cannot use, times their weights.
+def standing(board: Board, rows: Numbers, policy: Policy) -> Numbers:
+    """Nodes as they stand in the eyes of the usual requests: needed by every price on them, so worth keeping.
+
+    For each node the milli-GPU that the requests cannot use, times their weights; the milli-GPU that its CPU cannot
+    serve; for each shape of request the GPUs that have room for it, and the milli-GPU on these.
     """
-
-    fitting: Numbers
-    usable: Numbers
-    lost: Numbers
-
-    def at(self, rows: Numbers) -> Standing:
-        return Standing(self.fitting[rows], self.usable[rows], self.lost[rows])
-
-    def replace(self, rows: Numbers, other: Standing) -> None:
-        for mine, theirs in zip(self, other, strict=True):
-            mine[rows] = theirs
-
-
-def standing(board: Board, rows: Numbers, policy: Policy) -> Standing:
     if policy.name != FRAGMENTATION:
-        nothing = np.zeros((len(rows), 0), np.int64)
-        return Standing(nothing, nothing, np.zeros(len(rows), np.int64))
-    tables = _tables(policy.worth, board.products)
-    left = board.left[rows]
-    fits = left[:, :, None] >= tables.milli
-    fitting: Numbers = fits.sum(axis=1)
-    usable: Numbers = (fits * left[:, :, None]).sum(axis=1)
-    lost = _unusable(
-        fitting, usable, left.sum(axis=1), board.free[rows, CPU], board.product[rows], tables, policy.worth
-    )
-    return Standing(fitting, usable, lost)
+        return np.zeros((len(rows), _SHAPES), np.int64)
+    tables, worth = _tables(policy.worth, board.products), policy.worth
+    numbers, left = board.numbers.take(rows, axis=0), board.left.take(rows, axis=0)[:, :, None]
+    fits = left >= tables.milli
+    fitting, usable = _sum(fits, axis=1, dtype=np.int64), _sum(fits * left, axis=1)
+    cpu, gpu = numbers[:, CPU], numbers[:, GPU]
+    weights = tables.weights[numbers[:, PRODUCT], tables.steps.searchsorted(cpu, side="right")]
+    found = np.empty((len(rows), _SHAPES + 2 * len(worth.shapes)), np.int64)
+    found[:, _LOST] = worth.total * gpu - _sum((fitting >= tables.gpus) * usable * weights, axis=1)
+    found[:, _STRANDED] = _stranded(gpu, cpu, worth)
+    found[:, _SHAPES : _SHAPES + len(worth.shapes)] = fitting
+    found[:, _SHAPES + len(worth.shapes) :] = usable
+    return found
 
 
 def prices(
-    board: Board, rows: Numbers, request: Request, policy: Policy, known: Standing, never: int
-) -> tuple[Numbers, Numbers]:
+    board: Board, rows: Numbers, request: Request, policy: Policy, known: Numbers, never: int
+) -> tuple[Numbers, Numbers | int]:
     """The price of the cheapest way to put the request on each of these nodes, `never` where there is none; and
     the position of the GPU that a share would go to. `known` is what `standing` said about these nodes."""
-    scene = _scene(board, rows, request, known)
-    nowhere = np.zeros(len(rows), np.int64)
-    if request.share is None:
-        found = _prices(scene, request.whole_gpus, policy)
-        if request.whole_gpus:
-            enough = (scene.left == MILLI).sum(axis=1) >= request.whole_gpus
-            found = np.where(enough, found, never)
-        return found, nowhere
-    if not scene.left.shape[1]:
-        return np.full(len(rows), never, np.int64), nowhere
-    fits, after = _shared(board, rows, request, scene.left)
-    each = np.where(fits, _share_prices(scene, after, policy), never)
-    chosen = each.argmin(axis=1)
-    return each[np.arange(len(rows)), chosen], chosen
-
-
-class _Scene(NamedTuple):
-    """The nodes in question before anything is placed."""
-
-    cpu: Numbers
-    cpu_after: Numbers
-    cpu_total: Numbers
-    left: Numbers
-    gpu: Numbers
-    gpus: Numbers
-    product: Numbers
-    products: list[str]
-    known: Standing
+    numbers = board.numbers.take(rows, axis=0)
+    if request.share is not None:
+        if not board.left.shape[1]:
+            return np.full(len(rows), never, np.int64), 0
+        return _cheapest_share(board, rows, request, policy, known, numbers, never)
+    whole = request.whole_gpus
+    if whole > board.left.shape[1]:
+        return np.full(len(rows), never, np.int64), 0
+    found = _whole_prices(numbers, known, request, policy, board.products)
+    return (np.where(numbers[:, IDLE] >= whole, found, never) if whole else found), 0
 
 
 class _Tables(NamedTuple):
-    """A Worth as arrays."""
+    """A Worth as arrays. `weights` go by product, step of CPU and shape; no weight where a product is not open."""
 
     remainder: Numbers
     milli: Numbers
     gpus: Numbers
     steps: Numbers
     weights: Numbers
-    open_to: Flags  # product x shape
     scarcity: Numbers
 
 
-def _scene(board: Board, rows: Numbers, request: Request, known: Standing) -> _Scene:
-    left = board.left[rows]
-    cpu = board.free[rows, CPU]
-    return _Scene(
-        cpu,
-        cpu - request.resources.get("cpu", 0),
-        board.cpu_total[rows],
-        left,
-        left.sum(axis=1),
-        board.gpus[rows],
-        board.product[rows],
-        board.products,
-        known,
-    )
+def _whole_prices(numbers: Numbers, known: Numbers, request: Request, policy: Policy, products: list[str]) -> Numbers:
+    """With so many whole GPUs taken; a free GPU has room for every shape, so all counts fall alike."""
+    whole = request.whole_gpus
+    cpu, gpu = numbers[:, CPU] - cpu_of(request), numbers[:, GPU] - MILLI * whole
+    if policy.name != FRAGMENTATION:
+        return _by_policy(policy, numbers, STEP * gpu if whole else cpu, gpus=bool(whole))
+    worth = policy.worth
+    tables, shapes = _tables(worth, products), len(worth.shapes)
+    fitting = known[:, _SHAPES : _SHAPES + shapes] - whole
+    usable = known[:, _SHAPES + shapes :] - MILLI * whole
+    weights = tables.weights[numbers[:, PRODUCT], tables.steps.searchsorted(cpu, side="right")]
+    lost = worth.total * gpu - _sum((fitting >= tables.gpus) * usable * weights, axis=1)
+    price = _fragmentation(numbers, cpu, gpu, lost - known[:, _LOST], worth)
+    if whole:
+        price += SLOTS * whole * (worth.remainder[MILLI] - worth.remainder[0])
+        price += STRANDING_MICRO_PER_MILLI * (_stranded(gpu, cpu, worth) - known[:, _STRANDED])
+        if worth.scarcity:
+            price += tables.scarcity[numbers[:, PRODUCT]] * (MILLI * whole) // (2 * MILLI)
+    return price
+
+
+def _cheapest_share(
+    board: Board, rows: Numbers, request: Request, policy: Policy, known: Numbers, numbers: Numbers, never: int
+) -> tuple[Numbers, Numbers]:
+    left = board.left.take(rows, axis=0)
+    fits, after = _shared(board, rows, request, left)
+    each = np.where(fits, _share_prices(numbers, left, after, known, request, policy, board.products), never)
+    chosen = each.argmin(axis=1)
+    return each[np.arange(len(rows)), chosen], chosen
 
 
 def _shared(board: Board, rows: Numbers, request: Request, left: Numbers) -> tuple[Flags, Numbers]:
     """Where a share fits, and what would be left of each GPU with it."""
     share = request.share
     assert share is not None
-    memory, free = board.memory[rows], board.mib[rows]
+    memory, free = board.memory.take(rows, axis=0), board.mib.take(rows, axis=0)
     need = memory * share.milli // MILLI if share.milli is not None else np.full_like(memory, share.memory_mib)
     fits = (need > 0) & (need <= free)
     devices = board.free[rows, DEVICES]
@@ -125,93 +125,67 @@ def _shared(board: Board, rows: Numbers, request: Request, left: Numbers) -> tup
     return fits, np.where(fits, (free - need) * MILLI // np.maximum(memory, 1), left)
 
 
-def _prices(scene: _Scene, whole: int, policy: Policy) -> Numbers:
-    """The price with so many whole GPUs taken; a free GPU has room for every shape, so all counts fall alike."""
-    gpu_after = scene.gpu - MILLI * whole
-    if policy.name == FRAGMENTATION:
-        tables, known, worth = _tables(policy.worth, scene.products), scene.known, policy.worth
-        slots = whole * (tables.remainder[MILLI] - tables.remainder[0])
-        fitting, usable = known.fitting - whole, known.usable - MILLI * whole
-        waste = _unusable(fitting, usable, gpu_after, scene.cpu_after, scene.product, tables, worth) - known.lost
-        return _fragmentation(scene, slots, waste, gpu_after, worth, tables)
-    if whole:
-        return _by_tightness(policy, STEP * gpu_after, scene.gpu // np.maximum(scene.gpus, 1))
-    empty = np.where(scene.cpu_total > 0, MILLI * scene.cpu // np.maximum(scene.cpu_total, 1), 0)
-    return _by_tightness(policy, scene.cpu_after, empty)
-
-
-def _share_prices(scene: _Scene, after: Numbers, policy: Policy) -> Numbers:
+def _share_prices(
+    numbers: Numbers,
+    left: Numbers,
+    after: Numbers,
+    known: Numbers,
+    request: Request,
+    policy: Policy,
+    products: list[str],
+) -> Numbers:
     """One price per node and GPU, each with the share on that GPU alone."""
-    gpu_after = scene.gpu[:, None] - scene.left + after
-    if policy.name == FRAGMENTATION:
-        tables = _tables(policy.worth, scene.products)
-        slots = tables.remainder[scene.left] - tables.remainder[after]
-        waste = _unusable_with(scene, after, gpu_after, tables, policy.worth) - scene.known.lost[:, None]
-        return _fragmentation(_per_gpu(scene), slots, waste, gpu_after, policy.worth, tables)
-    # A share too small to show in milli leaves nothing that was touched, as the plain path has it.
-    touched = np.where(after == scene.left, 0, after)
-    empty = scene.gpu // np.maximum(scene.gpus, 1)
-    return _by_tightness(policy, STEP * touched + gpu_after, np.broadcast_to(empty[:, None], after.shape))
+    numbers = numbers[:, None, :]  # numbers per node meet numbers per GPU
+    taken = left - after
+    gpu = numbers[:, :, GPU] - taken
+    if policy.name != FRAGMENTATION:
+        # A share too small to show in milli leaves nothing that was touched, as the plain path has it.
+        return _by_policy(policy, numbers, STEP * np.where(taken == 0, 0, after) + gpu, gpus=True)
+    worth = policy.worth
+    tables, shapes, known = _tables(worth, products), len(worth.shapes), known[:, None, :]
+    cpu = numbers[:, :, CPU] - cpu_of(request)
+    was, now = left[:, :, None] >= tables.milli, after[:, :, None] >= tables.milli
+    fitting = known[:, :, _SHAPES : _SHAPES + shapes] - (was ^ now)  # a GPU only loses by a share
+    usable = known[:, :, _SHAPES + shapes :] - was * left[:, :, None] + now * after[:, :, None]
+    weights = tables.weights[numbers[:, :, PRODUCT], tables.steps.searchsorted(cpu, side="right")]
+    lost = worth.total * gpu - _sum((fitting >= tables.gpus) * usable * weights, axis=2)
+    price = _fragmentation(numbers, cpu, gpu, lost - known[:, :, _LOST], worth)
+    price += SLOTS * (tables.remainder[left] - tables.remainder[after])
+    more = _stranded(gpu, cpu, worth) - known[:, :, _STRANDED]
+    price += np.where(taken != 0, STRANDING_MICRO_PER_MILLI * more, 0)
+    if worth.scarcity:
+        price += tables.scarcity[numbers[:, :, PRODUCT]] * taken // (2 * MILLI)
+    return price
 
 
-def _by_tightness(policy: Policy, tight: Numbers, empty: Numbers) -> Numbers:
+def _fragmentation(numbers: Numbers, cpu: Numbers, gpu: Numbers, waste: Numbers, worth: Worth) -> Numbers:
+    """The part of the price that is the same for all kinds of request: waste, fit and balance."""
+    gap = np.abs(cpu * numbers[..., ALL_GPU] - gpu * numbers[..., ALL_CPU])
+    price: Numbers = MILLI * waste // worth.total
+    price += gpu * FIT_MICRO_PER_MILLI[0] // FIT_MICRO_PER_MILLI[1]
+    price += BALANCE_MICRO * gap // numbers[..., BALANCE]
+    return price
+
+
+def _stranded(gpu: Numbers, cpu: Numbers, worth: Worth) -> Numbers:
+    if not worth.cpu_per_gpu:
+        return np.zeros_like(gpu)
+    beyond: Numbers = np.maximum(0, gpu - cpu * MILLI // worth.cpu_per_gpu)
+    return beyond
+
+
+def _by_policy(policy: Policy, numbers: Numbers, tight: Numbers, *, gpus: bool) -> Numbers:
     if policy.name == FIRST_FIT:
         return np.zeros_like(tight)
     if policy.name == BEST_FIT:
         return tight
+    if gpus:
+        empty = numbers[..., GPU] // np.maximum(numbers[..., GPUS], 1)
+    else:
+        total = numbers[..., ALL_CPU]
+        empty = np.where(total > 0, MILLI * numbers[..., CPU] // np.maximum(total, 1), 0)
     price = ORDER * empty + tight
     return price if policy.name == PACK else -price
-
-
-def _per_gpu(scene: _Scene) -> _Scene:
-    """The same nodes, shaped so that numbers per node meet numbers per GPU."""
-    return scene._replace(
-        cpu=scene.cpu[:, None],
-        cpu_after=scene.cpu_after[:, None],
-        cpu_total=scene.cpu_total[:, None],
-        gpu=scene.gpu[:, None],
-        gpus=scene.gpus[:, None],
-        product=scene.product[:, None],
-    )
-
-
-def _fragmentation(
-    scene: _Scene, slots: Numbers | np.int64, waste: Numbers, gpu_after: Numbers, worth: Worth, tables: _Tables
-) -> Numbers:
-    price = SLOTS * slots + MILLI * waste // worth.total
-    price += gpu_after * FIT_MICRO_PER_MILLI[0] // FIT_MICRO_PER_MILLI[1]
-    whole = MILLI * np.maximum(scene.gpus, 1)
-    total = np.maximum(scene.cpu_total, 1)
-    gap = np.abs(scene.cpu_after * whole - gpu_after * total)
-    price += np.where(scene.cpu_total > 0, BALANCE_MICRO * gap // (total * whole), 0)
-    taken = scene.gpu - gpu_after
-    if worth.cpu_per_gpu:
-        after = np.maximum(0, gpu_after - scene.cpu_after * MILLI // worth.cpu_per_gpu)
-        before = np.maximum(0, scene.gpu - scene.cpu * MILLI // worth.cpu_per_gpu)
-        price += np.where(taken != 0, 3 * MILLI * (after - before) // 2, 0)
-    price += tables.scarcity[scene.product] * taken // (2 * MILLI)
-    return price
-
-
-def _unusable(
-    fitting: Numbers, usable: Numbers, gpu: Numbers, cpu: Numbers, product: Numbers, tables: _Tables, worth: Worth
-) -> Numbers:
-    weights = tables.weights[np.searchsorted(tables.steps, cpu, side="right")]
-    hosted = (fitting >= tables.gpus) & tables.open_to[product]
-    lost: Numbers = worth.total * gpu - (weights * hosted * usable).sum(axis=1)
-    return lost
-
-
-def _unusable_with(scene: _Scene, after: Numbers, gpu_after: Numbers, tables: _Tables, worth: Worth) -> Numbers:
-    """The same once per GPU, each time with that GPU as it would be after."""
-    left, later = scene.left[:, :, None], after[:, :, None]
-    was, now = left >= tables.milli, later >= tables.milli
-    fitting = scene.known.fitting[:, None, :] - (was ^ now)  # a GPU only loses by a share
-    usable = scene.known.usable[:, None, :] - was * left + now * later
-    weights = tables.weights[np.searchsorted(tables.steps, scene.cpu_after, side="right")]
-    weights = weights * tables.open_to[scene.product]
-    lost: Numbers = worth.total * gpu_after - ((fitting >= tables.gpus) * usable * weights[:, None, :]).sum(axis=2)
-    return lost
 
 
 _known: list[tuple[Worth, list[str], int, _Tables]] = []
@@ -231,12 +205,12 @@ def _tables(worth: Worth, products: list[str]) -> _Tables:
 def _build(worth: Worth, products: list[str]) -> _Tables:
     shapes = worth.shapes
     open_to = [[s.products is None or product in s.products for s in shapes] for product in products]
+    weights = np.array(worth.weights, np.int64).reshape(1, len(worth.cpu_steps) + 1, len(shapes))
     return _Tables(
         remainder=np.array(worth.remainder, np.int64),
         milli=np.array([shape.milli for shape in shapes], np.int64),
         gpus=np.array([shape.gpus for shape in shapes], np.int64),
         steps=np.array(worth.cpu_steps, np.int64),
-        weights=np.array(worth.weights, np.int64).reshape(len(worth.cpu_steps) + 1, len(shapes)),
-        open_to=np.array(open_to, np.bool_).reshape(len(products), len(shapes)),
+        weights=weights * np.array(open_to, np.int64).reshape(len(products), 1, len(shapes)),
         scarcity=np.array([worth.scarcity.get(product, 0) for product in products], np.int64),
     )

@@ -20,7 +20,7 @@ from apportion.core import placing, pricing
 from apportion.core.board import Board, Numbers
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.filters import nodes as node_rules
-from apportion.core.node import PODS, NodeState
+from apportion.core.node import NodeState
 from apportion.core.policies import Policy
 from apportion.core.preferences import static_wish
 from apportion.core.scoring import MILLI
@@ -37,13 +37,13 @@ class Ranking:
     """The rows of one policy on one board."""
 
     def __init__(self, board: Board, policy: Policy, *, every_node: bool = False) -> None:
-        """With `every_node` all prices are worked out for each decision: what a benchmark compares with."""
+        """With `every_node` nothing is kept: each decision is one pass over all nodes, for a benchmark to compare."""
         self._board = board
         self._policy = policy
         self._every_node = every_node
         self._rows: dict[Hashable, _Row] = {}
         self._valid: tuple[int, int] | None = None
-        self._standing: pricing.Standing | None = None
+        self._standing: Numbers | None = None
         self._seen = 0
 
     def best(self, request: Request) -> placing.Seat | None:
@@ -63,7 +63,7 @@ class Ranking:
         number = int(row.prices.argmin())
         return row.seat(number, request) if row.prices[number] != NEVER else None
 
-    def _follow(self) -> pricing.Standing:
+    def _follow(self) -> Numbers:
         """Keep what every price on a node needs up to date, once for all classes."""
         board = self._board
         changed = board.log.since(self._seen)
@@ -72,10 +72,10 @@ class Ranking:
             self._standing = pricing.standing(board, np.arange(len(board)), self._policy)
         elif changed:
             rows = np.fromiter(changed, np.int64, len(changed))
-            self._standing.replace(rows, pricing.standing(board, rows, self._policy))
+            self._standing[rows] = pricing.standing(board, rows, self._policy)
         return self._standing
 
-    def _row(self, request: Request, standing: pricing.Standing) -> _Row:
+    def _row(self, request: Request, standing: Numbers) -> _Row:
         key = class_of(request)
         row = self._rows.pop(key, None)
         if row is None:
@@ -89,12 +89,11 @@ class Ranking:
 class _Row:
     """One class of request on every node."""
 
-    def __init__(self, board: Board, request: Request, policy: Policy, standing: pricing.Standing) -> None:
+    def __init__(self, board: Board, request: Request, policy: Policy, standing: Numbers) -> None:
         self._board = board
         self._request = request
         self._policy = policy
-        self._columns = board.columns([PODS, *request.resources])
-        self._needs: Numbers = np.array([1, *request.resources.values()], np.int64)
+        self._needs = board.needs(request.resources)
         self._slices: dict[Hashable, int | None] = {}
         count = len(board)
         self.prices: Numbers = np.full(count, NEVER, np.int64)
@@ -105,7 +104,7 @@ class _Row:
         self._read_facts(range(count))
         self._price(np.arange(count), standing)
 
-    def refresh(self, standing: pricing.Standing, *, everything: bool = False) -> None:
+    def refresh(self, standing: Numbers, *, everything: bool = False) -> None:
         board = self._board
         anew = board.facts_log.since(self._seen_facts)
         if anew is None or anew:
@@ -149,20 +148,25 @@ class _Row:
                 allowed = allowed and facts.labels.get(names.MIG_CAPABLE_LABEL) == "true"
             self._allowed[number] = allowed
             self._wish[number] = static_wish(facts, request)
+        self._wishes = bool(self._wish.any())
 
-    def _price(self, rows: Numbers, standing: pricing.Standing) -> None:
+    def _price(self, rows: Numbers, standing: Numbers) -> None:
         board = self._board
         self.prices[rows] = NEVER
-        fits = self._allowed[rows] & (board.free[rows[:, None], self._columns] >= self._needs).all(axis=1)
-        rows = rows[fits]
+        free = board.free.take(rows, axis=0)
+        if free.shape[1] != len(self._needs):
+            self._needs = board.needs(self._request.resources)
+        rows = rows[np.logical_and.reduce(free >= self._needs, axis=1) & self._allowed.take(rows)]
         if not len(rows):
             return
         if self._one_by_one:
             prices = np.array([self._price_one(board.rows[number]) for number in rows], np.int64)
         else:
-            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, standing.at(rows), NEVER)
-        known = prices != NEVER
-        self.prices[rows[known]] = prices[known] - _WISH * self._wish[rows[known]]
+            known = standing.take(rows, axis=0)
+            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, known, NEVER)
+        if self._wishes:
+            prices = np.where(prices == NEVER, NEVER, prices - _WISH * self._wish[rows])
+        self.prices[rows] = prices
 
     @property
     def _one_by_one(self) -> bool:

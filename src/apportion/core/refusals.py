@@ -25,11 +25,13 @@ class NodeGroup:
 @dataclass(frozen=True)
 class Remedy:
     """A change that would admit the pod. Kinds, cheapest first: profile (something smaller), model, quota, free
-    (pods to end), rule (to relax), add (a node)."""
+    (pods to end), rule (to relax), add (a node). The first two put `instead` in the place of `subject`; `field`
+    says of what, where it is not a profile."""
 
     kind: str
     subject: str = ""
     instead: str = ""
+    field: str = ""
     node: str = ""
     pods: tuple[str, ...] = ()
     uids: tuple[str, ...] = ()

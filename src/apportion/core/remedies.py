@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from fractions import Fraction
 
 import msgspec
 
@@ -17,7 +18,7 @@ from apportion.apis.pods import Toleration
 from apportion.apis.request import Request
 from apportion.core.facts import GpuFacts, NodeFacts
 from apportion.core.fleet import Fleet
-from apportion.core.node import NodeState
+from apportion.core.node import MILLI, NodeState
 from apportion.core.reasons import Code
 from apportion.core.refusals import Remedy
 
@@ -29,7 +30,7 @@ def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
     """Make the change; the request that should be placed now."""
     match remedy.kind:
         case "profile" | "model":
-            return instead(request, remedy.subject, remedy.instead)
+            return instead(request, remedy)
         case "free":
             for uid in remedy.uids:
                 end_pod(fleet, uid)
@@ -43,16 +44,46 @@ def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
             return request
 
 
-def instead(request: Request, asked: str, other: str) -> Request:
-    """The request with another profile, share or number of GPUs."""
-    if request.slices:
-        return with_profile(request, asked, other)
-    if request.share is not None:
-        fraction = request.share.milli is not None
-        share = msgspec.structs.replace(request.share, **{"milli" if fraction else "memory_mib": int(other)})
-        return msgspec.structs.replace(request, share=share)
-    resources = {**request.resources, names.NVIDIA_GPU: int(other)}
-    return msgspec.structs.replace(request, whole_gpus=int(other), resources=resources)
+def instead(request: Request, remedy: Remedy) -> Request:
+    """The request with another profile, share, number of GPUs or product."""
+    other = remedy.instead
+    match remedy.field:
+        case names.GPU_FRACTION:
+            assert request.share is not None
+            milli = int(Fraction(other) * MILLI)
+            return msgspec.structs.replace(request, share=msgspec.structs.replace(request.share, milli=milli))
+        case names.GPU_SHARE_MEMORY:
+            assert request.share is not None
+            return msgspec.structs.replace(request, share=msgspec.structs.replace(request.share, memory_mib=int(other)))
+        case names.NVIDIA_GPU:
+            resources = {**request.resources, names.NVIDIA_GPU: int(other)}
+            return msgspec.structs.replace(request, whole_gpus=int(other), resources=resources)
+        case names.GPU_PRODUCT_LABEL:
+            return msgspec.structs.replace(request, rules=with_product(request.rules, other))
+        case _:
+            return with_profile(request, remedy.subject, other)
+
+
+def with_product(rules: NodeRules, other: str) -> NodeRules:
+    """The rules with another GPU product in the place of those that they insist on."""
+    label = names.GPU_PRODUCT_LABEL
+    selector = tuple((key, other if key == label else value) for key, value in rules.selector)
+    required = rules.required
+    if required is not None:
+        terms = tuple(
+            msgspec.structs.replace(
+                term,
+                match_expressions=tuple(
+                    msgspec.structs.replace(each, values=(other,))
+                    if (each.key, each.operator) == (label, "In")
+                    else each
+                    for each in term.match_expressions
+                ),
+            )
+            for term in required.node_selector_terms
+        )
+        required = msgspec.structs.replace(required, node_selector_terms=terms)
+    return msgspec.structs.replace(rules, selector=selector, required=required)
 
 
 def with_profile(request: Request, asked: str, other: str) -> Request:
@@ -121,8 +152,8 @@ def without(rules: NodeRules, code: Code, subject: str) -> NodeRules:
     return msgspec.structs.replace(rules, **changes)
 
 
-def add_twin(fleet: Fleet, like: str) -> None:
-    """A new, empty node that is built like an existing one."""
+def add_twin(fleet: Fleet, like: str) -> str:
+    """A new, empty node that is built like an existing one; its name."""
     state = fleet.nodes[like]
     assert state.facts is not None
     name = _free_name(fleet.nodes)
@@ -134,6 +165,7 @@ def add_twin(fleet: Fleet, like: str) -> None:
     )
     gpus = [GpuFacts(f"{name}-{i}", gpu.facts.model, gpu.facts.mig) for i, gpu in enumerate(state.gpus.values())]
     fleet.set_gpus(name, gpus, ready=True)
+    return name
 
 
 def _free_name(nodes: Mapping[str, NodeState]) -> str:

@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from apportion.apis.names import NVIDIA_GPU
 from apportion.apis.request import Request
-from apportion.core.node import NodeState
+from apportion.core.node import CPU, MOST_CPU, NodeState
 from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, SPREAD, Policy
 from apportion.core.worth import Worth, product_of
 
 SLOTS = 30
 BALANCE_MICRO = 300_000
+STRANDING_MICRO_PER_MILLI = 1500
 FIT_MICRO_PER_MILLI = (25, 2)  # a tenth of a GPU for eight GPUs
 MILLI = 1000
 MICRO = 10**6
@@ -53,7 +54,7 @@ class Option(NamedTuple):
 
 def best_option(node: NodeState, request: Request, policy: Policy) -> Option | None:
     """The cheapest way by the policy; None if the GPUs do not suffice. Ties go to the lower position."""
-    before = Room(node.free("cpu"), node.remainders())
+    before = Room(node.free_cpu, node.remainders())
     options = [
         Option(_price(node, before, after, request, policy), gpus)
         for gpus, after in _ways(node, before, request, policy)
@@ -62,7 +63,7 @@ def best_option(node: NodeState, request: Request, policy: Policy) -> Option | N
 
 
 def _ways(node: NodeState, before: Room, request: Request, policy: Policy) -> list[Way]:
-    cpu = before.cpu - request.resources.get("cpu", 0)
+    cpu = before.cpu - cpu_of(request)
     if request.share is not None:
         return _share_ways(node, before, request, policy, cpu)
     if not request.whole_gpus:
@@ -127,6 +128,11 @@ def _price(node: NodeState, before: Room, after: Room, request: Request, policy:
     return price if policy.name == PACK else -price
 
 
+def cpu_of(request: Request) -> int:
+    """The CPU that a pod asks for, as prices see it."""
+    return min(request.resources.get(CPU, 0), MOST_CPU)
+
+
 def tightness(before: Room, after: Room, request: Request) -> int:
     """What is left behind: on the GPU for a share, on the node's GPUs for whole ones, else of its CPU."""
     if request.share is not None:
@@ -139,7 +145,7 @@ def emptiness(node: NodeState, before: Room, request: Request) -> int:
     """Thousandths of the node that are free: of its GPUs if the pod asks for some, else of its CPU."""
     if request.wants_gpu:
         return before.gpu // len(before.left) if before.left else 0
-    total = node.facts.allocatable.get("cpu", 0) if node.facts else 0
+    total = node.all_cpu
     return MILLI * before.cpu // total if total else 0
 
 
@@ -152,7 +158,7 @@ def _fragmentation(node: NodeState, before: Room, after: Room, worth: Worth) -> 
     price += _imbalance(node, after)
     taken = before.gpu - gpu
     if taken:
-        price += 3 * MILLI * (stranded(after, worth) - stranded(before, worth)) // 2
+        price += STRANDING_MICRO_PER_MILLI * (stranded(after, worth) - stranded(before, worth))
         price += worth.scarcity.get(product, 0) * taken // (2 * MILLI)
     return price
 
@@ -165,7 +171,7 @@ def stranded(room: Room, worth: Worth) -> int:
 
 
 def _imbalance(node: NodeState, after: Room) -> int:
-    cpu = node.facts.allocatable.get("cpu", 0) if node.facts else 0
+    cpu = node.all_cpu
     if cpu <= 0:
         return 0
     gpu = MILLI * max(1, len(after.left))

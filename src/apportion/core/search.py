@@ -28,6 +28,8 @@ _DOMINANCE_UP_TO = 3000  # more candidates than this are not compared with each 
 
 def arrange(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
     """A seat for each want, in the order of the wants; None if there is no legal combination."""
+    if len(wants) > 1 and not _hopeful(gpus, wants):
+        return None
     seats = _greedily(gpus, wants, cost)
     if seats is not None or len(wants) == 1:
         return seats
@@ -35,11 +37,26 @@ def arrange(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) 
 
 
 def fits(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> bool:
+    return _fits(tuple(gpus), tuple(wants))
+
+
+@lru_cache(maxsize=65536)
+def _fits(gpus: tuple[tuple[Grid, int], ...], wants: tuple[str, ...]) -> bool:
+    """Nodes in the same state give the same answer, and large fleets have many of these."""
     return arrange(gpus, wants, _careful(gpus)) is not None
 
 
 def first_place(gpu: int, _before: int, _after: int, _shape: Shape, start: int) -> tuple[int, ...]:
     return (gpu, start)
+
+
+def _hopeful(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> bool:
+    """Each profile on its own would fit often enough."""
+    for profile in set(wants):
+        room = sum(grid.room(state, shape) for grid, state in gpus if (shape := grid.shape(profile)))
+        if room < wants.count(profile):
+            return False
+    return True
 
 
 def _careful(gpus: Sequence[tuple[Grid, int]]) -> Cost:

@@ -28,10 +28,9 @@ def wanted(refusal: Refusal) -> str:
 
 def remedy(change: Remedy) -> str:
     match change.kind:
-        case "profile":
-            return f"ask for {change.instead} instead of {change.subject}"
-        case "model":
-            return f"ask for {change.instead} instead of {change.subject}"
+        case "profile" | "model":
+            field = f"{change.field} " if change.field else ""
+            return f"ask for {field}{change.instead} instead of {change.subject}"
         case "quota":
             return f"raise the {change.subject} quota by {change.count}"
         case "free":

@@ -28,9 +28,16 @@ from apportion.lab.trace import MILLI, Arrival, Trace, TraceError, TracePod
 LEARNED = "-learned"
 OURS = "fragmentation"
 POLICY_NAMES = (OURS, OURS + LEARNED, *BASELINES)
+_OTHER_NAMES = {"firstfit": "first-fit", "bestfit": "best-fit", "dotprod": "dot-product", "dotproduct": "dot-product"}
 _PODS_PER_NODE = 1_000_000
 
 Progress = Callable[[int], None]
+
+
+def known_as(policy: str) -> str:
+    """A policy's name as we write it; papers write FGD, BestFit and DotProd."""
+    plain = policy.lower().replace("-", "").replace("_", "")
+    return _OTHER_NAMES.get(plain, policy.lower())
 
 
 def learning(policy: str) -> str:
@@ -43,12 +50,12 @@ def run(trace: Trace, seed: int, policy: str, progress: Progress = lambda _: Non
     arrival = trace.arrival(seed)
     place = _placer(trace, arrival, policy)
     meter = Meter(trace.capacity)
-    started = time.perf_counter()
+    started = time.process_time()
     for number, index in enumerate(arrival.pods):
         pod = trace.pods[index]
         meter.note(pod.gpu, placed=place(number, index))
         progress(1)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     return {
         "variant": trace.variant,
         "seed": seed,

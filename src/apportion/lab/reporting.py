@@ -41,7 +41,7 @@ def table(title: str, rows: Sequence[Run], columns: Sequence[tuple[str, str]]) -
     """One line per row; numbers to two places, at the right."""
     made = Table(title=title, title_justify="left")
     for _, heading in columns:
-        words = heading in {"variant", "policy", "mix", "method"}
+        words = heading in {"variant", "policy", "mix", "method", "case", "measure"}
         made.add_column(heading, justify="left" if words else "right", no_wrap=True)
     for row in rows:
         made.add_row(*(_shown(row.get(key)) for key, _ in columns))

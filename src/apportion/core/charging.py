@@ -1,0 +1,59 @@
+"""What a pod's GPUs count for, in one unit: milli-GPU.
+
+A whole GPU counts 1000, a share by its memory, a slice by its grid units over the GPU's. So one queue can mix
+them. What has a place is charged by the device it is on; what waits by the device that would charge it least.
+"""
+
+from __future__ import annotations
+
+from apportion.apis.request import Request
+from apportion.core.fleet import Fleet
+from apportion.core.ledger import Gpu
+
+MILLI = 1000
+
+
+def held(fleet: Fleet, uid: str) -> int:
+    """What a pod holds now."""
+    node = fleet.pod_nodes.get(uid)
+    request = fleet.nodes[node].pods[uid] if node is not None else None
+    total = MILLI * request.whole_gpus if request is not None else 0
+    for share in fleet.shares_of(uid):
+        gpu = _gpu(fleet, share.gpu)
+        total += _rounded_up(share.mib, gpu.memory_mib) if gpu is not None else 0
+    for piece in fleet.slices_of(uid):
+        gpu = _gpu(fleet, piece.gpu)
+        total += _rounded_up(piece.size, gpu.grid.units) if gpu is not None else 0
+    return total
+
+
+def wanted(fleet: Fleet, request: Request) -> int | None:
+    """What a pod that waits would be charged at the least; None if no GPU of the fleet could serve it."""
+    charges = [MILLI * request.whole_gpus]
+    gpus = [gpu for node in fleet for gpu in node.gpus.values()]
+    share = request.share
+    if share is not None:
+        holding = [g.memory_mib for g in gpus if not g.facts.mig and 0 < share.mib_on(g.memory_mib) <= g.memory_mib]
+        if not holding:
+            return None
+        # The smallest GPU that could hold it: the largest part that it may turn out to be.
+        charges.append(share.devices * share.milli_on(min(holding)))
+    for want in request.slices:
+        sizes = [
+            _rounded_up(shape.size, gpu.grid.units)
+            for gpu in gpus
+            if gpu.facts.mig and (shape := gpu.grid.shape(want.profile))
+        ]
+        if not sizes:
+            return None
+        charges.append(min(sizes))
+    return sum(charges)
+
+
+def _gpu(fleet: Fleet, uuid: str) -> Gpu | None:
+    node = fleet.gpu_nodes.get(uuid)
+    return fleet.nodes[node].gpus[uuid] if node is not None else None
+
+
+def _rounded_up(part: int, whole: int) -> int:
+    return -(-part * MILLI // whole) if whole else 0
