@@ -3,8 +3,8 @@
 For every type of the kinds that the embedded server serves: each field's JSON name, its protobuf number
 and flags: `*` pointer, `o` left out when empty, `z` left out when zero, `l` 64-bit integer, `i` inline
 (the name is then the type whose fields stand here); then the values of an enumeration, if it is one.
-Read from the Go modules k8s.io/api, apimachinery and apiextensions-apiserver, version 0.34.4, in the
-module cache (`make real` fills it):
+Read from the Go modules k8s.io/api, apimachinery and apiextensions-apiserver, version 0.34.4, and (the enumerations)
+from the OpenAPI document in k8s.io/kubernetes, all in the module cache (`make real` fills it):
 
     python tools/generate/fields.py [--check] [--modules ~/go/pkg/mod]
 """
@@ -27,11 +27,13 @@ VERSION = "v0.34.4"
 EXTRA_PACKAGES = ("autoscaling_v1",)
 
 Fields = list[list[Any]]
+Enums = dict[str, dict[str, list[str]]]
 
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^\t(?:(\w+) +)?([\w.*\[\]]+) +`([^`]*)`", re.MULTILINE)
-_ENUM = re.compile(r"^// \+enum\n(?://[^\n]*\n)*type (\w+) string", re.MULTILINE)
-_VALUE = re.compile(r'^\t\w+\s+(\w+)\s*=\s*"([^"]*)"', re.MULTILINE)
+_SCHEMA = re.compile(r"^func schema_(\w+)\(", re.MULTILINE)
+_PROPERTY = re.compile(r'^\t{5}"([^"]+)": \{$', re.MULTILINE)
+_ENUM = re.compile(r"^\t+Enum: +\[\]interface\{\}\{(.*)\},$", re.MULTILINE)
 _TAG = re.compile(r'(\w+):"([^"]*)"')
 _NUMBER = re.compile(r"\w+,(\d+),")
 
@@ -48,7 +50,8 @@ def main() -> int:
         print(f"not {done}: there is no k8s.io/api {VERSION} in {root}; `make real` gets it")
         return 0 if arguments.check else 1
     folders = {module: _folder(root, module) for module in sorted(modules | {"meta_v1"})}
-    enums = {module: read_enums(_source(folder)) for module, folder in folders.items()}
+    document = root / f"kubernetes@v1{VERSION[2:]}/pkg/generated/openapi/zz_generated.openapi.go"
+    enums = read_enums(document.read_text())
     types: dict[str, Fields] = {}
     for module, folder in folders.items():
         types |= read_package(module, _source(folder), enums)
@@ -62,18 +65,29 @@ def main() -> int:
     return 1 if arguments.check and not same else 0
 
 
-def read_package(module: str, source: str, enums: dict[str, dict[str, list[str]]]) -> dict[str, Fields]:
-    known = {**{f"v1.{name}": values for name, values in enums["core_v1"].items()}, **enums[module]}
-    return {f"{module}.{name}": read_struct(body, known) for name, body in _STRUCT.findall(source)}
+def read_package(module: str, source: str, enums: Enums) -> dict[str, Fields]:
+    group, version = module.rsplit("_", 1)
+    prefix = "k8sio_api" if group not in ("meta", "apiextensions") else "pkg_apis"
+    return {
+        f"{module}.{name}": read_struct(body, enums.get(f"{prefix}_{group}_{version}_{name}", {}))
+        for name, body in _STRUCT.findall(source)
+    }
 
 
-def read_enums(source: str) -> dict[str, list[str]]:
-    names = set(_ENUM.findall(source))
-    found: dict[str, set[str]] = {}
-    for kind, value in _VALUE.findall(source):
-        if kind in names:
-            found.setdefault(kind, set()).add(value)
-    return {kind: sorted(values) for kind, values in found.items()}
+def read_enums(source: str) -> Enums:
+    """The values of each type's fields that have a closed set of them."""
+    found: Enums = {}
+    for name, body in _sections(_SCHEMA, source):
+        for field, text in _sections(_PROPERTY, body):
+            if match := _ENUM.search(text):
+                found.setdefault(name, {})[field] = json.loads(f"[{match[1]}]")
+    return found
+
+
+def _sections(heading: re.Pattern[str], text: str) -> list[tuple[str, str]]:
+    """What stands under each heading."""
+    pieces = heading.split(text)
+    return list(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
 def read_struct(body: str, enums: dict[str, list[str]]) -> Fields:
@@ -92,7 +106,7 @@ def read_struct(body: str, enums: dict[str, list[str]]) -> Fields:
         flags += "o" if "omitempty" in options else ""
         flags += "z" if "omitzero" in options else ""
         flags += "l" if go_type.endswith("int64") else ""
-        values = enums.get(go_type.lstrip("*[]"))
+        values = enums.get(json_name)
         found.append([json_name, int(number[1]) if number else 0, flags, *([values] if values else [])])
     return found
 

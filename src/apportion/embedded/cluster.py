@@ -34,6 +34,7 @@ from apportion.embedded.api.subresources.logs import LogOptions
 from apportion.embedded.clock import Clock, SystemClock
 from apportion.embedded.controllers.control import Control
 from apportion.embedded.controllers.everything import controllers
+from apportion.embedded.controllers.volumes import PROVISIONER
 from apportion.embedded.informers import Informers
 from apportion.embedded.kubelet.addresses import Addresses
 from apportion.embedded.kubelet.kubelet import Kubelet, Site
@@ -69,7 +70,7 @@ class EmbeddedCluster:
         self.kubelets: dict[str, Kubelet] = {}
         self._nodes: dict[str, Kubelet | LightKubelet] = {}
         self._clock = clock or SystemClock()
-        self.server = ApiServer(clock=lambda: datetime.fromtimestamp(self._clock.now(), UTC))
+        self.server = ApiServer(clock=lambda: datetime.fromtimestamp(self._clock.now(), UTC), with_controllers=True)
         self._topology = topology
         self._port = port
         self._settings = kubelet or KubeletSettings()
@@ -147,6 +148,8 @@ class EmbeddedCluster:
         await self._informers.start()
         for part in parts:
             self._tasks.append(asyncio.create_task(_kept_up(part), name=part.name))
+        if self._topology.nodes():
+            await _offer_storage(client)
         await self._start_nodes(stored)
 
     async def _serve(self, authority: Authority) -> None:
@@ -222,6 +225,13 @@ class _Part(Protocol):
     name: str
 
     async def run(self) -> None: ...
+
+
+async def _offer_storage(client: Client) -> None:
+    """Where there are nodes there is storage: claims without a class get folders of theirs."""
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    storage = {"metadata": {"name": "standard", "annotations": default}, "provisioner": PROVISIONER}
+    await client.create(kinds.STORAGE_CLASSES, storage)
 
 
 async def _kept_up(part: _Part) -> None:

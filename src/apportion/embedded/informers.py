@@ -15,6 +15,7 @@ Json = dict[str, Any]
 BY_OWNER = "owner"  # uid of the controller
 BY_NAMESPACE = "namespace"
 BY_NODE = "node"  # of pods
+BY_CLAIM = "claim"  # namespace/name of the claims of pods
 ORPHANS = "orphans"  # namespace of objects without a controller
 
 
@@ -32,7 +33,7 @@ class Informers:
         if informer is None:
             indexes: dict[str, Index[Json]] = {BY_OWNER: _owner, BY_NAMESPACE: _namespace, ORPHANS: _orphan}
             if kind == PODS:
-                indexes[BY_NODE] = _node
+                indexes |= {BY_NODE: _node, BY_CLAIM: _claims}
             informer = self._informers[kind] = Informer(self._client, kind, into=dict, indexes=indexes)
             if self._started:
                 self._run(informer)
@@ -70,3 +71,8 @@ def _orphan(obj: Json) -> Iterable[str]:
 def _node(pod: Json) -> Iterable[str]:
     node = pod["spec"].get("nodeName")
     return (node,) if node else ()
+
+
+def _claims(pod: Json) -> Iterable[str]:
+    claims = (each.get("persistentVolumeClaim") for each in pod["spec"].get("volumes") or ())
+    return [f"{pod['metadata']['namespace']}/{claim['claimName']}" for claim in claims if claim]

@@ -8,18 +8,27 @@ pools:
     zones: [a, b]                 # nodes take them in turn
     gpus:
       - {product: NVIDIA A100-PCIE-40GB, count: 2}
+      - {product: NVIDIA-H200, count: 4, memoryMiB: 71680, layout: {2g.20gb: 3, 1g.10gb: 1}}
+
+A layout cuts GPUs beforehand; it is written in any dialect of `run.ai/mig.config` and becomes that annotation.
+A kind cluster file together with values of fake-gpu-operator are read as well: see `kindfiles`.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import yaml
 
-from apportion.apis import names
+from apportion.apis import migconfig, names, profiles
+from apportion.apis.errors import InputError
+from apportion.core import layouts
+from apportion.core.catalog import Catalog, Model
+from apportion.embedded import kindfiles
 
 
 class TopologyError(ValueError):
@@ -27,13 +36,30 @@ class TopologyError(ValueError):
 
 
 class Gpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """GPUs of one product in a node. Without `memoryMiB` the catalogue's memory holds."""
+    """GPUs of one product in a node. Without `memoryMiB` the catalogue's memory holds.
+
+    In MIG mode they are cut as `layout` says, or on demand if there is none.
+    """
 
     product: str = "NVIDIA A100-PCIE-40GB"
     count: int = 2
     memory_mib: int | None = msgspec.field(default=None, name="memoryMiB")
     mig: bool = True
-    layout: list[str] = []
+    layout: list[Any] | dict[Any, Any] = []
+
+    def model(self, field: str) -> Model:
+        found = Catalog.shipped().find(self.product, self.memory_mib)
+        if found is None:
+            raise TopologyError(f"{field}.product: {self.product!r} is no GPU that we know: name one as drivers do")
+        return found
+
+    def cuts(self, field: str) -> layouts.Cuts:
+        """Where the slices of the layout lie on each GPU."""
+        try:
+            wishes = migconfig.read_devices(self.layout, f"{field}.layout")
+            return layouts.lay_out(self.model(field), wishes, f"{field}.layout") if wishes else ()
+        except InputError as error:
+            raise TopologyError(str(error)) from None
 
 
 class Taint(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -57,6 +83,7 @@ class Pool(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     resources: dict[str, str] = {}
     gpus: list[Gpus] = []
     light: bool = False
+    node_names: list[str] = []  # instead of numbers behind the pool's name
 
 
 class Topology(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -85,14 +112,24 @@ def default(nodes: int = 1) -> Topology:
     return Topology(pools=[Pool(name="node", nodes=nodes, gpus=[Gpus()])])
 
 
-def load(path: Path) -> Topology:
+def load(*paths: Path, cluster: str = "apportion") -> Topology:
+    """One topology file, or a kind cluster file with values of fake-gpu-operator."""
+    read = [(str(path), _read(path)) for path in paths]
+    if len(read) == 1 and not kindfiles.is_kind(read[0][1]):
+        return parse(read[0][1], read[0][0])
     try:
-        raw = yaml.safe_load(path.read_text())
+        return parse({"pools": kindfiles.pools(read, cluster)}, ", ".join(source for source, _ in read))
+    except kindfiles.KindFileError as error:
+        raise TopologyError(str(error)) from None
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text())
     except OSError as error:
         raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
     except yaml.YAMLError as error:
         raise TopologyError(f"{path}: is not YAML: {error}") from None
-    return parse(raw, str(path))
 
 
 def parse(raw: Any, source: str = "topology") -> Topology:
@@ -128,6 +165,7 @@ def _check(topology: Topology, source: str) -> None:
         for index, gpus in enumerate(pool.gpus):
             if gpus.count < 0:
                 raise TopologyError(f"{where}.gpus[{index}].count: {gpus.count} is negative: give 0 or more")
+            gpus.cuts(f"{where}.gpus[{index}]")
 
 
 MAX_NAME = 48
@@ -139,7 +177,7 @@ def _is_name(text: str) -> bool:
 
 
 def _node(pool: Pool, index: int) -> NodePlan:
-    name = f"{pool.name}-{index + 1}"
+    name = pool.node_names[index] if pool.node_names else f"{pool.name}-{index + 1}"
     labels = {
         "beta.kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux",
@@ -156,6 +194,8 @@ def _node(pool: Pool, index: int) -> NodePlan:
     if pool.gpus:
         labels |= _gpu_labels(pool.gpus)
         annotations[names.EMULATED_GPUS] = json.dumps([_gpu_entry(entry) for entry in pool.gpus], separators=(",", ":"))
+        if cut := _cut_beforehand(pool.gpus):
+            annotations[names.MIG_CONFIG] = migconfig.render(cut)
     capacity = {
         "cpu": pool.cpu,
         "memory": pool.memory,
@@ -164,6 +204,8 @@ def _node(pool: Pool, index: int) -> NodePlan:
         "hugepages-1Gi": "0",
         "hugepages-2Mi": "0",
     }
+    if pool.light:  # no agent tells what its GPUs give
+        capacity |= _static_capacity(pool.gpus)
     return NodePlan(
         name=name,
         labels=labels | pool.labels,
@@ -175,15 +217,45 @@ def _node(pool: Pool, index: int) -> NodePlan:
 
 
 def _gpu_labels(gpus: list[Gpus]) -> dict[str, str]:
-    labels = {"nvidia.com/gpu.present": "true", names.GPU_PRODUCT_LABEL: gpus[0].product.replace(" ", "-")}
+    labels = {names.GPU_PRESENT_LABEL: "true", names.GPU_PRODUCT_LABEL: gpus[0].product.replace(" ", "-")}
     labels["nvidia.com/gpu.count"] = str(sum(entry.count for entry in gpus))
-    if any(entry.mig for entry in gpus):
+    model = Catalog.shipped().find(gpus[0].product, gpus[0].memory_mib)
+    memory = gpus[0].memory_mib or (model.memory_mib if model else 0)
+    if memory:
+        labels["nvidia.com/gpu.memory"] = str(memory)
+    if any(entry.mig for entry in gpus) or (model is not None and model.profiles):
         labels[names.MIG_CAPABLE_LABEL] = "true"
+    else:
+        labels[names.MANAGED_LABEL] = "true"
+    if any(entry.layout for entry in gpus):
+        labels["nvidia.com/mig.strategy"] = "mixed"
     return labels
 
 
 def _gpu_entry(gpus: Gpus) -> dict[str, Any]:
-    return {key: value for key, value in msgspec.to_builtins(gpus).items() if value not in (None, [])}
+    entry = {"product": gpus.product, "count": gpus.count, "memoryMiB": gpus.memory_mib, "mig": gpus.mig}
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _cut_beforehand(gpus: list[Gpus]) -> dict[int, layouts.Cuts]:
+    """The layouts by GPU number, as the node counts its GPUs."""
+    found: dict[int, layouts.Cuts] = {}
+    number = 0
+    for entry in gpus:
+        cuts = entry.cuts("gpus")
+        if cuts:
+            found |= dict.fromkeys(range(number, number + entry.count), cuts)
+        number += entry.count
+    return found
+
+
+def _static_capacity(gpus: list[Gpus]) -> dict[str, str]:
+    if not gpus:
+        return {}
+    amounts = Counter({names.NVIDIA_GPU: sum(entry.count for entry in gpus if not entry.mig)})
+    for cuts in _cut_beforehand(gpus).values():
+        amounts.update(profiles.nvidia_resource(name) for name, _, _ in cuts)
+    return {resource: str(amount) for resource, amount in amounts.items()}
 
 
 def _taint(taint: Taint) -> dict[str, str]:

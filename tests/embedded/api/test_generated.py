@@ -1,4 +1,4 @@
-"""The table of merge rules is what its generator makes."""
+"""The tables of facts are what their generators make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MODULE = Path.home() / "go/pkg/mod/k8s.io/kubernetes@v1.34.4"
 
 @pytest.mark.real
 @pytest.mark.skipif(not MODULE.exists(), reason="the Kubernetes module is not in the Go module cache: make real")
-def test_merge_rules_are_up_to_date() -> None:
-    script = ROOT / "tools/generate/merge_rules.py"
+@pytest.mark.parametrize("name", ["merge_rules", "fields", "internals"])
+def test_tables_are_up_to_date(name: str) -> None:
+    script = ROOT / f"tools/generate/{name}.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

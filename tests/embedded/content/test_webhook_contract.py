@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from apportion.cluster.certificates import Authority
+from tests.grounds.api import RefusedError
 from tests.grounds.cluster import Cluster
 from tests.grounds.first import SERVICE_ADDRESS
 
@@ -78,8 +79,10 @@ class Hooks:
         return code, answer.get("reason", ""), answer["message"]
 
     def send(self, method: str, path: str, body: Obj) -> tuple[int, Obj]:
-        code, text = self.cluster.api._ask(method, path, json.dumps(body), "application/json")
-        return code, json.loads(text)
+        try:
+            return 200, json.loads(self.cluster.api.send(method, path, body))
+        except RefusedError as refusal:
+            return refusal.code, json.loads(refusal.body)
 
     def requests(self) -> list[Obj]:
         return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []

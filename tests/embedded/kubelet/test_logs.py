@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from apportion.embedded.kubelet import logs
 from apportion.embedded.kubelet.logs import ContainerLog, LogOptions, PodLogs
 
 
@@ -65,14 +68,42 @@ async def test_following_sees_what_comes_and_ends_with_the_run(tmp_path: Path) -
     assert b"".join(seen) == b"first\n0\n1\n2\nlast\n"
 
 
+async def test_a_long_log_is_rotated_and_whoever_follows_it_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "ROTATED_AT", 400)
+    log = ContainerLog(tmp_path / "c/0.log", Ticking())
+    seen: list[bytes] = []
+
+    async def follow() -> None:
+        async for chunk in log.read(LogOptions(follow=True)):
+            seen.append(chunk)  # noqa: PERF401  read as it comes
+
+    following = asyncio.create_task(follow())
+    lines = [f"line {number}" for number in range(60)]
+    for line in lines:
+        log.write(f"{line}\n")
+        await asyncio.sleep(0)
+    log.close()
+    async with asyncio.timeout(5):
+        await following
+    assert b"".join(seen).decode().splitlines() == lines
+    kept = (await read(log)).splitlines()
+    assert kept == lines[-len(kept) :]
+    assert len(kept) < len(lines)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["0.log", "0.log.1"]
+    log.remove()
+    assert not list((tmp_path / "c").iterdir())
+
+
 async def test_the_run_before_is_kept_and_older_ones_are_not(tmp_path: Path) -> None:
-    logs = PodLogs(tmp_path, Ticking())
-    assert logs.find("c", previous=False) is None
+    kept = PodLogs(tmp_path, Ticking())
+    assert kept.find("c", previous=False) is None
     for number in range(3):
-        log = logs.begin("c", number)
+        log = kept.begin("c", number)
         log.write(f"run {number}\n")
         log.close()
-    present, before = logs.find("c", previous=False), logs.find("c", previous=True)
+    present, before = kept.find("c", previous=False), kept.find("c", previous=True)
     assert present is not None
     assert before is not None
     assert (await read(present), await read(before)) == ("run 2\n", "run 1\n")

@@ -198,6 +198,21 @@ async def test_a_pod_that_does_not_fit_is_rejected_by_the_kubelet(ground: Ground
     await ground.until_gone(kinds.PODS, "p")
 
 
+async def test_a_running_container_is_resized_in_place(ground: Ground) -> None:
+    requests = {"resources": {"requests": {"cpu": "100m"}}}
+    await ground.create(kinds.PODS, pod("p", "sleep", "1000", container=requests))
+    await ground.until_phase("p", "Running")
+    more = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "200m"}}}]}}
+    await ground.client.patch(kinds.PODS, "p", more, namespace="default", how=PatchType.strategic, subresource="resize")
+    resized = await ground.until(
+        kinds.PODS,
+        "p",
+        lambda found: found["status"]["containerStatuses"][0]["resources"] == {"requests": {"cpu": "200m"}},
+    )
+    assert resized["status"]["containerStatuses"][0]["allocatedResources"] == {"cpu": "200m"}
+    assert resized["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
 async def test_a_deadline_fails_the_pod(ground: Ground) -> None:
     await ground.create(kinds.PODS, pod("p", "sleep", "100", activeDeadlineSeconds=1))
     failed = await ground.until_phase("p", "Failed")

@@ -10,11 +10,13 @@ from apportion.cluster.transport import Request
 from apportion.embedded.api import rbac_bootstrap
 from apportion.embedded.api.attributes import ADMIN
 from apportion.embedded.api.server import ApiServer
+from apportion.embedded.api.store import Bucket, Store
 
 Obj = dict[str, Any]
 
 _CREATED, _CONFLICT = 201, 409
 
+COMPONENTS = ("controller-manager", "etcd-0", "scheduler")
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
@@ -32,6 +34,7 @@ def objects() -> list[Obj]:
 
 async def prepare(server: ApiServer) -> None:
     """Create what is not there yet, as an administrator would."""
+    _report_components(server.store)
     for obj in objects():
         resource = server.registry.by_api_version(obj["apiVersion"], obj["kind"])
         assert resource is not None
@@ -41,6 +44,16 @@ async def prepare(server: ApiServer) -> None:
         response = await server.handle(request, ADMIN)
         if response.status not in (_CREATED, _CONFLICT):
             raise RuntimeError(f"the cluster cannot start: {(response.body or b'').decode()}")
+
+
+def _report_components(store: Store) -> None:
+    """Controllers and scheduler live and die with the server: as long as it answers, they are well."""
+    healthy = {"type": "Healthy", "status": "True", "message": "ok"}
+    bucket = Bucket("", "componentstatuses")
+    for name in COMPONENTS:
+        if store.get(bucket, "", name) is None:
+            component = {"apiVersion": "v1", "kind": "ComponentStatus", "metadata": {"name": name}}
+            store.create(bucket, "", name, component | {"conditions": [healthy]})
 
 
 def _priority(name: str, value: int, what: str) -> Obj:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.embedded.api import rbac, status
+from apportion.embedded.api import builtin_quotas, rbac, status
 from apportion.embedded.api.attributes import Attributes, RequestInfo
 from apportion.embedded.api.builtin_accounts import ServiceAccounts
 from apportion.embedded.api.builtin_limits import LimitRanges
-from apportion.embedded.api.builtin_quotas import Quotas
+from apportion.embedded.api.quota_ledger import QuotaLedger
 from apportion.embedded.api.rbac import Rbac, Rule
 from apportion.embedded.api.store import Bucket, Store
 
@@ -26,17 +26,24 @@ _NAMESPACES = Bucket("", "namespaces")
 _PRIORITY_CLASSES = Bucket("scheduling.k8s.io", "priorityclasses")
 _RUNTIME_CLASSES = Bucket("node.k8s.io", "runtimeclasses")
 _PODS = "core_v1.Pod"
+_NODES = "core_v1.Node"
+_CLAIMS = "core_v1.PersistentVolumeClaim"
+_PROTECTED = {_CLAIMS: "kubernetes.io/pvc-protection", "core_v1.PersistentVolume": "kubernetes.io/pv-protection"}
+_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+_STORAGE_CLASSES = Bucket("storage.k8s.io", "storageclasses")
+_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 class Builtin:
     """All plugins; `authorizer` makes sure that nobody hands out rights that they do not have."""
 
-    def __init__(self, store: Store, authorizer: Rbac | None = None) -> None:
+    def __init__(self, store: Store, authorizer: Rbac | None = None, *, with_controllers: bool = False) -> None:
+        self._with_controllers = with_controllers
         self._store = store
         self._authorizer = authorizer
         self._accounts = ServiceAccounts(store)
         self._limits = LimitRanges(store)
-        self._quotas = Quotas(store)
+        self.quotas = QuotaLedger(store)
 
     async def mutate(self, attrs: Attributes, obj: Obj) -> None:
         if attrs.operation == "CREATE":
@@ -48,6 +55,22 @@ class Builtin:
             self._priority(attrs, spec)
             _default_tolerations(spec)
             self._runtime_class(attrs, spec)
+
+        if attrs.operation == "CREATE" and not attrs.subresource:
+            self._new_claim(attrs, obj)
+            if self._with_controllers:
+                _hold_back(attrs, obj)
+
+    def _new_claim(self, attrs: Attributes, obj: Obj) -> None:
+        """A claim without a class gets the one that is marked as the default; the newest where there are several."""
+        spec = obj.get("spec") or {}
+        if attrs.resource.model != _CLAIMS or spec.get("storageClassName") is not None:
+            return
+        classes = (stored.decode() for stored in self._store.items(_STORAGE_CLASSES))
+        marked = [each for each in classes if (each["metadata"].get("annotations") or {}).get(_DEFAULT) == "true"]
+        marked.sort(key=lambda each: each["metadata"]["name"])
+        if chosen := max(marked, key=lambda each: each["metadata"]["creationTimestamp"], default=None):
+            spec["storageClassName"] = chosen["metadata"]["name"]
 
     async def validate(self, attrs: Attributes, obj: Obj | None, old: Obj | None) -> None:
         del old
@@ -65,10 +88,10 @@ class Builtin:
         elif attrs.resource.group == rbac.GROUP:
             self._no_escalation(attrs, obj)
 
-    def check_quotas(self, attrs: Attributes, obj: Obj | None) -> None:
+    def check_quotas(self, attrs: Attributes, obj: Obj | None, old: Obj | None) -> None:
         """The very last check: only what everybody else has let through is counted."""
         if obj is not None:
-            self._quotas.check(attrs, obj)
+            builtin_quotas.check(self.quotas, attrs, obj, old)
 
     def _namespace_lives(self, attrs: Attributes) -> None:
         if not attrs.resource.namespaced or not attrs.namespace or "get" not in attrs.resource.verbs:
@@ -180,6 +203,23 @@ class Builtin:
                 f'user "{attrs.user.name}" (groups={list(attrs.user.groups)}) is attempting to grant RBAC permissions '
             )
             raise status.forbidden(attrs.resource, attrs.name, f"{why}not currently held:\n{listed}".replace("'", '"'))
+
+
+def _hold_back(attrs: Attributes, obj: Obj) -> None:
+    """Until the controllers of nodes and volumes know better."""
+    if attrs.resource.model == _NODES:
+        _wait_until_ready(obj.setdefault("spec", {}))
+    if (finalizer := _PROTECTED.get(attrs.resource.model or "")) is not None:
+        finalizers = obj["metadata"].setdefault("finalizers", [])
+        if finalizer not in finalizers:
+            finalizers.append(finalizer)
+
+
+def _wait_until_ready(spec: Obj) -> None:
+    """A new node takes nothing until the node controller has seen it ready."""
+    taints = spec.setdefault("taints", [])
+    if not any(each.items() >= _NOT_READY.items() for each in taints):
+        taints.append(dict(_NOT_READY))
 
 
 def _default_tolerations(spec: Obj) -> None:

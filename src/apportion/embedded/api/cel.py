@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from apportion.embedded.api import cel_functions as functions
+from apportion.embedded.api import cel_optional, cel_time
 from apportion.embedded.api import cel_parser as parser
-from apportion.embedded.api.cel_functions import EvaluationError, checked_int, equal, is_int, is_number, no_overload
+from apportion.embedded.api.cel_functions import EvaluationError, is_int, no_overload
+from apportion.embedded.api.cel_operators import OPERATORS
+from apportion.embedded.api.cel_optional import Optional
 from apportion.embedded.api.cel_parser import CelSyntaxError, Node
 
 __all__ = ["CelSyntaxError", "EvaluationError", "NotBoolError", "Program", "compile_expression"]
@@ -69,7 +72,7 @@ def _compile(text: str, variables: frozenset[str], boolean: bool) -> Program:  #
     compiler = _Compiler(text)
     code = compiler.code(node, variables)
     kind = _static_type(node)
-    if boolean and kind not in ("bool", "dyn"):
+    if boolean and (kind not in ("bool", "dyn") or _is_field_of_object(node)):
         raise NotBoolError(f"must evaluate to bool but got {kind}")
     return Program(text, code)
 
@@ -85,6 +88,9 @@ _RESULTS = {
     **dict.fromkeys(("uint",), "uint"),
     **dict.fromkeys(("double", "asApproximateFloat"), "double"),
     **dict.fromkeys(("quantity", "add", "sub"), "kubernetes.Quantity"),
+    **dict.fromkeys(cel_time.NAMES, "int"),
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
 }
 
 
@@ -111,6 +117,14 @@ def _static_type(node: Node) -> str:  # noqa: PLR0911  one return per form
             return "dyn"
 
 
+def _is_field_of_object(node: Node) -> bool:
+    """Whether an expression is a bare field of an object in admission, of which nobody knows the type."""
+    selects = isinstance(node, parser.Select | parser.Index) and not (isinstance(node, parser.Select) and node.test)
+    while isinstance(node, parser.Select | parser.Index):
+        node = node.of
+    return selects and isinstance(node, parser.Name) and node.name in ("object", "oldObject")
+
+
 class _Compiler:
     """Turns nodes into closures."""
 
@@ -128,7 +142,8 @@ class _Compiler:
                 return self._select(node, names)
             case parser.Index():
                 of, key = self.code(node.of, names), self.code(node.key, names)
-                return lambda scope: _indexed(of(scope), key(scope))
+                index = cel_optional.indexed if node.optional else _indexed
+                return lambda scope: index(of(scope), key(scope))
             case parser.Logic():
                 return _logic(node.every, tuple(self.code(each, names) for each in node.parts))
             case parser.Choice():
@@ -147,6 +162,7 @@ class _Compiler:
     def _name(self, node: parser.Name, names: frozenset[str]) -> Code:
         name = node.name
         if name not in names:
+            self._refuse_if_beyond_us(name, node.at)
             raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')", self._text, node.at)
         return lambda scope: scope.values.get(name)
 
@@ -154,6 +170,8 @@ class _Compiler:
         of, field = self.code(node.of, names), _unescaped(node.field)
         if node.test:
             return lambda scope: _has(of(scope), field)
+        if node.optional:
+            return lambda scope: cel_optional.selected(of(scope), field)
         return lambda scope: _field(of(scope), field)
 
     def _choice(self, node: parser.Choice, names: frozenset[str]) -> Code:
@@ -182,15 +200,21 @@ class _Compiler:
         return make
 
     def _call(self, node: parser.Call, names: frozenset[str]) -> Code:
+        prefix = node.target.name if isinstance(node.target, parser.Name) and node.target.name not in names else ""
+        dotted = _FUNCTIONS.get((f"{prefix}.{node.name}", len(node.arguments))) if prefix else None
         arguments = tuple(self.code(each, names) for each in node.arguments)
-        if node.target is not None:
+        if dotted is not None:
+            function: functions.Function | None = dotted
+        elif node.target is not None:
             arguments = (self.code(node.target, names), *arguments)
-            function = functions.METHODS.get((node.name, len(arguments)))
-        elif node.name in _OPERATORS:
-            function = _OPERATORS[node.name]
+            function = _METHODS.get((node.name, len(arguments)))
+        elif node.name in OPERATORS:
+            function = OPERATORS[node.name]
+            self._check_operands(node)
         else:
-            function = functions.FUNCTIONS.get((node.name, len(arguments)))
+            function = _FUNCTIONS.get((node.name, len(arguments)))
         if function is None:
+            self._refuse_if_beyond_us(node.name, node.at)
             raise CelSyntaxError(f"undeclared reference to '{node.name}' (in container '')", self._text, node.at)
         call = function
 
@@ -199,6 +223,17 @@ class _Compiler:
             return call(*(argument(scope) for argument in arguments))
 
         return run
+
+    def _check_operands(self, node: parser.Call) -> None:
+        """Arithmetic on types that are plain to see and do not go together."""
+        types = [_static_type(each) for each in node.arguments]
+        if node.name in _ARITHMETIC and len(types) > 1 and types[0] != types[1] and _PLAIN.issuperset(types):
+            why = f"found no matching overload for '_{node.name}_' applied to '({', '.join(types)})'"
+            raise CelSyntaxError(why, self._text, node.at)
+
+    def _refuse_if_beyond_us(self, name: str, at: int) -> None:
+        if name in _BEYOND_US:
+            raise CelSyntaxError(f"'{name}' is not supported by the embedded cluster", self._text, at)
 
     def _comprehension(self, node: parser.Comprehension, names: frozenset[str]) -> Code:
         over, name, inner = self.code(node.over, names), node.name, names | {node.name}
@@ -226,6 +261,18 @@ class _Compiler:
 
         return run
 
+
+_FUNCTIONS = functions.FUNCTIONS | cel_time.FUNCTIONS | cel_optional.FUNCTIONS
+_METHODS = functions.METHODS | cel_time.METHODS | cel_optional.METHODS
+_ARITHMETIC = frozenset("+-*/%")
+_PLAIN = frozenset({"int", "uint", "double", "string", "bool", "list", "map"})
+# What a real API server knows and this one cannot evaluate.
+_BEYOND_US = frozenset(
+    {
+        *("authorizer", "namespaceObject", "sets", "strings", "format", "url", "isURL", "ip", "isIP", "cidr", "isCIDR"),
+        *("semver", "isSemver", "type", "bytes", "optMap", "optFlatMap", "transformMap", "transformList"),
+    }
+)
 
 Results = Iterable[tuple[Any, Callable[[], Any]]]
 
@@ -293,6 +340,8 @@ def _must_be_bool(value: Any) -> bool:
 
 
 def _field(value: Any, name: str) -> Any:
+    if isinstance(value, Optional):
+        return cel_optional.selected(value, name)
     if not isinstance(value, dict):
         raise EvaluationError(f"no such key: {name}")
     if name not in value:
@@ -307,6 +356,8 @@ def _has(value: Any, name: str) -> bool:
 
 
 def _indexed(value: Any, key: Any) -> Any:
+    if isinstance(value, Optional):
+        return cel_optional.indexed(value, key)
     if isinstance(value, list):
         if not is_int(key):
             raise EvaluationError(f"unsupported index type '{functions.type_name(key)}' in list")
@@ -320,90 +371,6 @@ def _indexed(value: Any, key: Any) -> Any:
     raise no_overload("_[_]", value, key)
 
 
-def _contains(item: Any, where: Any) -> bool:
-    if isinstance(where, list):
-        return any(equal(item, each) for each in where)
-    if isinstance(where, dict):
-        return isinstance(item, str | int | float) and item in where
-    raise no_overload("@in", item, where)
-
-
-def _compared(name: str, holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def compare(left: Any, right: Any) -> bool:
-        same = any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, bool))
-        if not same and not (is_number(left) and is_number(right)):
-            raise no_overload(name, left, right)
-        return holds(left, right)
-
-    return compare
-
-
-def _added(left: Any, right: Any) -> Any:
-    if is_number(left) and is_number(right):
-        return _number(left, right, left + right)
-    for kind in (str, list):
-        if isinstance(left, kind) and isinstance(right, kind):
-            return left + right  # type: ignore[operator]
-    raise no_overload("_+_", left, right)
-
-
-def _arithmetic(name: str, make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def compute(left: Any, right: Any) -> Any:
-        if not (is_number(left) and is_number(right)) or isinstance(left, float) != isinstance(right, float):
-            raise no_overload(name, left, right)
-        try:
-            return _number(left, right, make(left, right))
-        except ZeroDivisionError:
-            raise EvaluationError("divide by zero" if name == "_/_" else "modulus by zero") from None
-
-    return compute
-
-
-def _divided(left: Any, right: Any) -> Any:
-    if isinstance(left, float):
-        return left / right
-    quotient = abs(left) // abs(right)
-    return quotient if (left < 0) == (right < 0) else -quotient
-
-
-def _remainder(left: Any, right: Any) -> Any:
-    return left - right * _divided(left, right)
-
-
-def _number(left: Any, right: Any, value: Any) -> Any:
-    if isinstance(left, float) != isinstance(right, float):
-        raise no_overload("_+_", left, right)
-    return checked_int(value) if is_int(value) else value
-
-
-def _negated(value: Any) -> Any:
-    if not is_number(value):
-        raise no_overload("-_", value)
-    return checked_int(-value) if is_int(value) else -value
-
-
-def _inverted(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise no_overload("!_", value)
-    return not value
-
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "==": equal,
-    "!=": lambda left, right: not equal(left, right),
-    "<": _compared("_<_", lambda left, right: left < right),
-    "<=": _compared("_<=_", lambda left, right: left <= right),
-    ">": _compared("_>_", lambda left, right: left > right),
-    ">=": _compared("_>=_", lambda left, right: left >= right),
-    "in": _contains,
-    "+": _added,
-    "-": _arithmetic("_-_", lambda left, right: left - right),
-    "*": _arithmetic("_*_", lambda left, right: left * right),
-    "/": _arithmetic("_/_", _divided),
-    "%": _arithmetic("_%_", _remainder),
-    "!_": _inverted,
-    "-_": _negated,
-}
 _ESCAPES = {"__underscores__": "__", "__dot__": ".", "__dash__": "-", "__slash__": "/"}
 
 

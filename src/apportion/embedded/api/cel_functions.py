@@ -9,6 +9,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -77,10 +78,22 @@ def no_overload(name: str, *values: Any) -> EvaluationError:
 
 
 def type_name(value: Any) -> str:
-    names = ((bool, "bool"), (int, "int"), (float, "double"), (str, "string"), (list, "list"), (dict, "map"))
     if value is None:
         return "null_type"
-    return next((name for kind, name in names if isinstance(value, kind)), "quantity")
+    return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), "optional_type")
+
+
+_TYPE_NAMES: tuple[tuple[type, str], ...] = (
+    (bool, "bool"),
+    (int, "int"),
+    (float, "double"),
+    (str, "string"),
+    (list, "list"),
+    (dict, "map"),
+    (datetime, "timestamp"),
+    (timedelta, "duration"),
+    (Quantity, "quantity"),
+)
 
 
 @functools.lru_cache(maxsize=512)
@@ -184,6 +197,8 @@ def _all(values: list[Any], kind: Any) -> bool:
 
 def _to_int(value: Any) -> int:
     try:
+        if isinstance(value, datetime):
+            return int(value.timestamp())
         if isinstance(value, str) or is_number(value):
             return checked_int(int(value))
     except (ValueError, OverflowError):
@@ -210,6 +225,10 @@ def _to_double(value: Any) -> float:
 def _to_string(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g}s"
     if isinstance(value, str | int | float):
         return f"{value:g}" if isinstance(value, float) else str(value)
     raise no_overload("string", value)

@@ -2,7 +2,7 @@
 
 Precedence climbing over the grammar of the language definition. Macros (`has`, `all`, `exists` ...) are
 recognised here because they bind names. What the grammar allows but no evaluator of ours knows (messages,
-bytes, optional fields) is refused with a position, as is nesting that could exhaust the stack.
+bytes, optional items) is refused with a position, as is nesting that could exhaust the stack.
 """
 
 from __future__ import annotations
@@ -82,12 +82,14 @@ class Select(Node):
     of: Node
     field: str
     test: bool = False
+    optional: bool = False  # `of.?field`
 
 
 @dataclass(frozen=True, slots=True)
 class Index(Node):
     of: Node
     key: Node
+    optional: bool = False  # `of[?key]`
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,18 +225,17 @@ class _Parser:
             if self._accept("."):
                 node = self._selected(node, at)
             elif self._accept("["):
-                if self._peek().text == "?":
-                    raise self._error("optional indexing is not supported")
+                optional = self._accept("?")
                 key = self._expression()
                 self._expect("]")
-                node = Index(at, node, key)
+                node = Index(at, node, key, optional=optional)
             else:
                 return node
         raise self._error(f"more than {DEEPEST} selections in a row")
 
     def _selected(self, node: Node, at: int) -> Node:
-        if self._peek().text == "?":
-            raise self._error("optional field selection is not supported")
+        if self._accept("?"):
+            return Select(at, node, self._identifier(), optional=True)
         field = self._identifier()
         if not self._accept("("):
             return Select(at, node, field)

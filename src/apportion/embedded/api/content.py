@@ -53,7 +53,7 @@ class Content:
 
     def check(self, resource: Resource, new: Obj, old: Obj | None, *, subresource: str = "") -> None:
         """Refuse what is not valid with all its causes."""
-        causes = list(validation.validate(resource, new, old))
+        causes = list(validation.validate(resource, new, old, subresource))
         if resource.custom:
             causes += structural.validate(resource, new, old, subresource=subresource)
         elif resource.model == "apiextensions_v1.CustomResourceDefinition" and not subresource:
@@ -80,7 +80,7 @@ class Content:
         if resource.custom:
             self._check_custom_type(resource, obj, version, kind)
         if (version and version != resource.api_version) or (kind and kind != resource.kind):
-            why = f'no kind "{kind}" is registered for version "{version}"'
+            why = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:110"'
             if self._registry.by_api_version(version, kind) is not None:
                 internal = resource.group.partition(".")[0] or "core"
                 given = f"{version.rpartition('/')[2]}.{kind}"

@@ -118,16 +118,16 @@ class Writer:
         meta = obj["metadata"]
         given = bool(meta.get("name"))
         for attempt in range(NAME_ATTEMPTS):
-            if not given and meta.get("generateName"):
-                meta["name"] = metadata.generate_name(meta["generateName"])
+            if not given:
+                meta.pop("name", None)
             try:
-                return await self._create_named(target, obj, options, applied=applied)
-            except store.Exists:
+                return await self._create_once(target, obj, options, applied=applied)
+            except store.Exists as taken:
                 if given or attempt == NAME_ATTEMPTS - 1:
-                    raise status.already_exists(resource, meta["name"]) from None
+                    raise status.already_exists(resource, str(taken)) from None
         raise AssertionError("the loop returns or raises")
 
-    async def _create_named(self, target: Target, obj: Obj, options: Options, *, applied: bool) -> Written:
+    async def _create_once(self, target: Target, obj: Obj, options: Options, *, applied: bool) -> Written:
         resource, now = target.resource, self._clock()
         bucket = bucket_of(resource)
         if resource.namespaced:
@@ -136,9 +136,13 @@ class Writer:
         self._content.complete(resource, obj)
         if not applied:
             ownership.on_create(resource, obj, options.field_manager, target.subresource, now)
+        # Who mutates sees what the client has sent: no uid, no status, and no name that is yet to be generated.
+        obj = await self._admission.mutate(attrs, obj)
+        if not obj["metadata"].get("name") and obj["metadata"].get("generateName"):
+            obj["metadata"]["name"] = metadata.generate_name(obj["metadata"]["generateName"])
+        attrs.name = str(obj["metadata"].get("name") or "")
         metadata.stamp_new(resource, obj, now)
         self._strategies.before_create(resource, obj)
-        obj = await self._admission.mutate(attrs, obj)
         self._content.complete(resource, obj)
         self._content.check(resource, obj, None)
         await self._admission.validate(attrs, obj, None)

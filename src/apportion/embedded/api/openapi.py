@@ -216,11 +216,9 @@ def _struct(model: str) -> Obj:
 
 
 def _property(field: Field, text: str, rules: Mapping[str, Any]) -> Obj:
-    schema = _described(field.type, text)
+    schema = _enumerated(field, text) if field.values else _described(field.type, text)
     if field.name == "fieldsV1":
         schema = {"description": text, "allOf": [{"$ref": f"#/components/schemas/{_FIELDS_V1[0]}"}]}
-    if field.values:
-        (schema["items"] if field.type.form == "list" else schema)["enum"] = list(field.values)
     if not field.pointer and not field.omit and field.type.form in _ZEROS:
         schema["default"] = _ZEROS[field.type.form]
     if field.type.form == "struct" and not field.pointer:
@@ -235,6 +233,15 @@ def _property(field: Field, text: str, rules: Mapping[str, Any]) -> Obj:
         schema["x-kubernetes-patch-merge-key"] = rules["key"]
     if rules.get("atomic"):
         schema["x-kubernetes-map-type"] = "atomic"
+    return schema
+
+
+def _enumerated(field: Field, text: str) -> Obj:
+    inner = {"list": "items", "map": "additionalProperties"}.get(field.type.form)
+    if inner is None:
+        text += "\n\nPossible enum values:" + "".join(f'\n - `"{value}"`' for value in field.values)
+    schema = _described(field.type, text)
+    (schema[inner] if inner else schema)["enum"] = list(field.values)
     return schema
 
 

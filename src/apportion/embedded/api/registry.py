@@ -182,6 +182,7 @@ _GROUPS_WITH_SUFFIX = {
 # are left out on purpose: registering them would promise what nobody keeps.
 _TABLE = """
 core_v1.Binding                 | bindings               | N |        |                  |     | create
+core_v1.ComponentStatus         | componentstatuses      | C | cs     |                  |     | get list
 core_v1.ConfigMap               | configmaps             | N | cm     |                  |     |
 core_v1.Endpoints               | endpoints              | N | ep     |                  |     |
 core_v1.Event                   | events                 | N | ev     |                  |     |

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from apportion.embedded.api import cel
+from apportion.embedded.api import cel, cel_optional, cel_time
 from apportion.embedded.api.status import Cause
 
 Schema = Mapping[str, Any]
@@ -16,6 +16,11 @@ KEY = "x-kubernetes-validations"
 
 _VARIABLES = ("self", "oldSelf")
 _OLD = re.compile(r"\boldSelf\b")
+_TIMES: dict[str, Callable[[str], Any]] = {
+    "date": lambda text: cel_time.timestamp(f"{text}T00:00:00Z"),
+    "date-time": cel_time.timestamp,
+    "duration": cel_time.duration,
+}
 _WORDS = {
     "FieldValueInvalid": 'Invalid value: "{type}": {message}',
     "FieldValueForbidden": "Forbidden: {message}",
@@ -30,7 +35,9 @@ def violations(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Caus
         about_change = _OLD.search(rule["rule"]) is not None
         if about_change and old is None and not rule.get("optionalOldSelf"):
             continue
-        values = {"self": value, "oldSelf": old}
+        values = {"self": _typed(schema, value), "oldSelf": _typed(schema, old)}
+        if rule.get("optionalOldSelf"):
+            values["oldSelf"] = cel_optional.NONE if old is None else cel_optional.Optional(values["oldSelf"])
         try:
             if cel.compile_expression(rule["rule"], _VARIABLES).is_true(values):
                 continue
@@ -40,6 +47,14 @@ def violations(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Caus
         reason = rule.get("reason") or "FieldValueInvalid"
         text = _WORDS.get(reason, _WORDS["FieldValueInvalid"]).format(type=_type(schema), message=message)
         yield Cause(f"{path}{rule.get('fieldPath') or ''}".lstrip("."), text, reason)
+
+
+def exist(schema: Schema) -> bool:
+    """Whether there is a rule anywhere in a schema."""
+    if schema.get(KEY):
+        return True
+    inner = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    return any(isinstance(each, Mapping) and exist(each) for each in inner)
 
 
 def refused(schema: Schema, path: str) -> Iterator[Cause]:
@@ -76,6 +91,19 @@ def _message(rule: Mapping[str, Any], values: dict[str, Any]) -> str:
         if isinstance(text, str) and text.strip() and "\n" not in text:
             return text
     return str(rule.get("message") or f"failed rule: {rule['rule']}")
+
+
+def _typed(schema: Schema, value: Any) -> Any:
+    """A value as rules see it: texts with the format of a time are times."""
+    if isinstance(value, str) and (convert := _TIMES.get(schema.get("format") or "")):
+        return convert(value)
+    if isinstance(value, list) and (items := schema.get("items")):
+        return [_typed(items, each) for each in value]
+    if isinstance(value, dict):
+        named, others = schema.get("properties") or {}, schema.get("additionalProperties")
+        rest = others if isinstance(others, Mapping) else {}
+        return {name: _typed(named.get(name, rest), each) for name, each in value.items()}
+    return value
 
 
 def _type(schema: Schema) -> str:

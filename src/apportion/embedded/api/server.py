@@ -48,7 +48,9 @@ class ApiServer:
         clock: metadata.Clock = metadata.utc_now,
         registry: Registry | None = None,
         store: Store | None = None,
+        with_controllers: bool = False,
     ) -> None:
+        """`with_controllers`: new nodes and volumes are held back by what only controllers take away again."""
         self.clock = clock
         self.registry = registry or Registry.builtin()
         self.store = store or Store(fields_of=self._fields_of)
@@ -57,7 +59,9 @@ class ApiServer:
         self.tokens = Tokens(self.store, clock=clock)
         self.authorizer = Rbac(self.store)
         self.reviews = Reviews(self.authorizer, self.tokens)
-        self.admission = admission = Admission(self.store, self.registry, self.authorizer)
+        self.admission = admission = Admission(
+            self.store, self.registry, self.authorizer, with_controllers=with_controllers
+        )
         self.content = Content(self.registry)
         self.watches = Watches(self.store)
         self.writer = Writer(
@@ -123,7 +127,7 @@ class ApiServer:
             return self.plain.answer(request)
         self._authorize(user, routing.for_authorization(route.info, query))
         if not _serves(route):
-            raise status.method_not_allowed()
+            raise _not_served(route)
         if self.subresources.handles(route):
             return await self.subresources.answer(route, request, query, user)
         if route.resource.plural in REVIEWS and not route.resource.custom:
@@ -168,6 +172,13 @@ def _serves(route: Route) -> bool:
         return bool(route.name)
     on_object = route.verb in ("get", "update", "patch", "delete")
     return route.verb in route.resource.verbs and (route.verb == "watch" or on_object is bool(route.name))
+
+
+def _not_served(route: Route) -> status.ApiStatus:
+    if route.verb == "watch" and "list" in route.resource.verbs:
+        what = f'watch is not supported on resources of kind "{route.resource.plural}"'
+        return status.ApiStatus(405, "MethodNotAllowed", what, {"kind": route.resource.plural})
+    return status.method_not_allowed()
 
 
 def _forbidden(registry: Registry, user: User, info: RequestInfo) -> status.ApiStatus:

@@ -69,9 +69,11 @@ class Strategies:
             case "finalize":
                 return _spec_fields_only(obj, old, "finalizers")
             case "ephemeralcontainers":
+                for container in (obj.get("spec") or {}).get("ephemeralContainers") or ():
+                    container.pop("restartPolicy", None)
                 return _spec_fields_only(obj, old, "ephemeralContainers")
             case "resize":
-                return _spec_fields_only(obj, old, "containers", "initContainers")
+                return _resized(obj, old)
             case _:
                 return obj
 
@@ -147,6 +149,25 @@ def _spec_fields_only(obj: Obj, old: Obj, *names: str) -> Obj:
     metadata = {**old["metadata"]}
     _keep(metadata, obj["metadata"], "managedFields")
     return {**old, "metadata": metadata, "spec": spec}
+
+
+def _resized(obj: Obj, old: Obj) -> Obj:
+    """The pod with the new amounts of its containers; lists that do not match are left to validation."""
+    result = _spec_fields_only(obj, old, "containers", "initContainers")
+    for field in ("containers", "initContainers"):
+        new, before = result["spec"].get(field) or [], (old.get("spec") or {}).get(field) or []
+        if [each.get("name") for each in new] != [each.get("name") for each in before]:
+            continue
+        if new:
+            pairs = zip(before, new, strict=True)
+            result["spec"][field] = [_amounts_of(dict(each), changed) for each, changed in pairs]
+    return result
+
+
+def _amounts_of(container: Obj, changed: Obj) -> Obj:
+    for name in ("resources", "resizePolicy"):
+        _keep(container, changed, name)
+    return container
 
 
 def _gated(now: str | None) -> Obj:

@@ -11,6 +11,7 @@ from apportion.embedded.api.tables_cells import Obj, Row
 
 # `+` marks columns of `-o wide`; a type other than string stands behind a colon.
 COLUMNS: dict[str, str] = {
+    "core_v1.ComponentStatus": "Name,Status,Message,Error",
     "core_v1.ConfigMap": "Name,Data,Age",
     "core_v1.Event": ("Last Seen,Type,Reason,Object,Subobject+,Source+,Message,First Seen+,Count+,Name+"),
     "core_v1.Namespace": "Name,Status,Age",
@@ -274,7 +275,14 @@ def _volume_attributes_class(obj: Obj, now: datetime) -> list[Any]:
     return [cells.name(obj), obj.get("driverName", ""), cells.age(obj, now)]
 
 
+def _component(obj: Obj, _: datetime) -> list[Any]:
+    healthy: Obj = next((each for each in obj.get("conditions") or () if each.get("type") == "Healthy"), {})
+    state = "Healthy" if healthy.get("status") == "True" else "Unhealthy"
+    return [cells.name(obj), state, healthy.get("message", ""), healthy.get("error", "")]
+
+
 ROWS: dict[str, Row] = {
+    "core_v1.ComponentStatus": _component,
     "core_v1.ConfigMap": _config_map,
     "core_v1.Event": _event,
     "core_v1.Namespace": _namespace,

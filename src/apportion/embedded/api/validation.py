@@ -25,6 +25,7 @@ Check = Callable[[Problems, Obj, Obj | None], None]
 
 _ANNOTATIONS_LIMIT = 256 * 1024
 _PATH_SEGMENT_NAMES = {"rbac_v1.Role", "rbac_v1.ClusterRole", "rbac_v1.RoleBinding", "rbac_v1.ClusterRoleBinding"}
+_POD = "core_v1.Pod"
 _LABEL_NAMES = {"core_v1.Namespace"}
 _STANDARD_FINALIZERS = {"foregroundDeletion", "kubernetes", "orphan"}
 _DNS1035_NAMES = {"core_v1.Service"}
@@ -35,12 +36,14 @@ def check_fields(resource: Resource, obj: Obj) -> list[str]:
     return [f'unknown field "{path}"' for path in decoding.unknown_fields(resource, obj)]
 
 
-def validate(resource: Resource, new: Obj, old: Obj | None) -> list[Cause]:
-    """What is wrong with an object, or with the step from the old one to the new one."""
+def validate(resource: Resource, new: Obj, old: Obj | None, subresource: str = "") -> list[Cause]:
+    """What is wrong with an object, or with the step from the old one to the new one through an endpoint."""
     found = Problems()
     _metadata(found, resource, new["metadata"], old["metadata"] if old else None)
     check = _RULES.get(resource.model or "")
-    if check is not None:
+    if resource.model == _POD:
+        pods.pod(found, new, old, subresource)
+    elif check is not None:
         check(found, new, old)
     return found.causes
 
@@ -136,7 +139,6 @@ _RULES: dict[str, Check] = {
     "core_v1.LimitRange": objects.limit_range,
     "core_v1.Node": objects.node,
     "core_v1.PersistentVolumeClaim": objects.claim,
-    "core_v1.Pod": pods.pod,
     "core_v1.ResourceQuota": objects.quota,
     "core_v1.Secret": objects.secret,
     "core_v1.Service": network.service,

@@ -1,4 +1,4 @@
-"""Rules for pods and pod templates, and for what may still change once a pod is there."""
+"""Rules for pods and pod templates."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from apportion.embedded.api import naming
 from apportion.embedded.api import validation_containers as containers
+from apportion.embedded.api import validation_pod_updates as updates
 from apportion.embedded.api.problems import Problems
 from apportion.embedded.api.validation_scheduling import pod_scheduling
 from apportion.embedded.api.validation_selectors import labels
@@ -16,18 +17,23 @@ Obj = dict[str, Any]
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _HIGHEST_DEADLINE = 2**31 - 1
-_FIXED = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+# What a container that helps to debug may not have: it is no part of the workload.
+_NOT_EPHEMERAL = (
+    *("ports", "resources", "resizePolicy", "restartPolicyRules", "livenessProbe", "readinessProbe", "startupProbe"),
+    "lifecycle",
 )
 
 
-def pod(found: Problems, new: Obj, old: Obj | None) -> None:
+def pod(found: Problems, new: Obj, old: Obj | None, subresource: str = "") -> None:
     spec = new.get("spec") or {}
     pod_spec(found, "spec", spec)
-    if old is not None:
-        _update(found, spec, old.get("spec") or {})
+    if old is None:
+        if spec.get("ephemeralContainers"):
+            found.forbidden("spec.ephemeralContainers", "cannot be set on create")
+        if spec.get("nodeName") and spec.get("schedulingGates"):
+            found.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        return
+    _UPDATES.get(subresource, updates.update)(found, new, old)
 
 
 def pod_template(found: Problems, path: str, template: Obj) -> None:
@@ -82,6 +88,33 @@ def _containers(found: Problems, path: str, spec: Obj, volume_names: set[str]) -
         for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
             if field in each:
                 found.forbidden(f"{here}.{field}", "may not be set for init containers without restartPolicy=Always")
+    _ephemeral_containers(found, path, spec, volume_names)
+
+
+def _ephemeral_containers(found: Problems, path: str, spec: Obj, volume_names: set[str]) -> None:
+    names = {each.get("name") for field in ("containers", "initContainers") for each in spec.get(field) or ()}
+    taken = set(names)
+    for index, each in enumerate(spec.get("ephemeralContainers") or ()):
+        here = f"{path}.ephemeralContainers[{index}]"
+        containers.container(found, here, _without_refused(each), volume_names)
+        if each.get("name") and each["name"] in taken:
+            found.duplicate(f"{here}.name", each["name"])
+        taken.add(each.get("name"))
+        if each.get("targetContainerName") and each["targetContainerName"] not in names:
+            found.not_found(f"{here}.targetContainerName", each["targetContainerName"])
+        for field in _NOT_EPHEMERAL:
+            if each.get(field):
+                found.forbidden(f"{here}.{field}", "cannot be set for an Ephemeral Container")
+        for number, mount in enumerate(each.get("volumeMounts") or ()):
+            for field in ("subPath", "subPathExpr"):
+                if mount.get(field):
+                    found.forbidden(
+                        f"{here}.volumeMounts[{number}].{field}", "cannot be set for an Ephemeral Container"
+                    )
+
+
+def _without_refused(container: Obj) -> Obj:
+    return {name: value for name, value in container.items() if name != "resources"}
 
 
 def _host_ports(found: Problems, path: str, ports: list[Obj], taken: set[str]) -> None:
@@ -94,58 +127,4 @@ def _host_ports(found: Problems, path: str, ports: list[Obj], taken: set[str]) -
         taken.add(key)
 
 
-def _update(found: Problems, new: Obj, old: Obj) -> None:
-    for field in ("containers", "initContainers"):
-        if len(new.get(field) or ()) != len(old.get(field) or ()):
-            found.forbidden(f"spec.{field}", "pod updates may not add or remove containers")
-            return
-    if _added_gates(found, new, old) or _longer_deadline(found, new, old):
-        return
-    gated = bool(old.get("schedulingGates"))
-    before, after = _fixed_part(old, gated=gated), _fixed_part(new, gated=gated)
-    tolerations, old_tolerations = new.get("tolerations") or [], old.get("tolerations") or []
-    kept = all(each in tolerations for each in old_tolerations)
-    node_selector = (new.get("nodeSelector") or {}).items() >= (old.get("nodeSelector") or {}).items()
-    if before != after or not kept or (gated and not node_selector):
-        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)] or ["tolerations"]
-        found.forbidden("spec", f"{_FIXED}\n@@ changed: {', '.join(sorted(changed))}")
-
-
-def _added_gates(found: Problems, new: Obj, old: Obj) -> bool:
-    known = {gate.get("name") for gate in old.get("schedulingGates") or ()}
-    added = [
-        (index, gate["name"])
-        for index, gate in enumerate(new.get("schedulingGates") or ())
-        if gate.get("name") not in known
-    ]
-    for index, name in added:
-        why = f"only deletion is allowed, but found new scheduling gate '{name}'"
-        found.forbidden(f"spec.schedulingGates[{index}].name", why)
-    return bool(added)
-
-
-def _longer_deadline(found: Problems, new: Obj, old: Obj) -> bool:
-    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
-    if before is None or after == before:
-        return False
-    if after is None:
-        found.invalid("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
-    elif after > before:
-        found.invalid("spec.activeDeadlineSeconds", after, "must be less than or equal to previous value")
-    else:
-        return False
-    return True
-
-
-def _fixed_part(spec: Obj, *, gated: bool) -> Obj:
-    """A pod's spec without what may change. Gated pods may still learn where they can run."""
-    free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"} | (
-        {"nodeSelector", "affinity"} if gated else set()
-    )
-    fixed = {name: value for name, value in spec.items() if name not in free}
-    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
-        fixed["terminationGracePeriodSeconds"] = 1
-    for field in ("containers", "initContainers"):
-        fixed[field] = [{**each, "image": ""} for each in spec.get(field) or ()]
-    fixed.pop("ephemeralContainers", None)
-    return fixed
+_UPDATES = {"ephemeralcontainers": updates.ephemeral_containers, "resize": updates.resize}

@@ -27,6 +27,7 @@ _DELETE_OPTIONS = Resource(
     "", "v1", "DeleteOptions", "deleteoptions", "", namespaced=False, model="meta_v1.DeleteOptions"
 )
 _DEPRECATED = {
+    ("v1", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
     ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 }
 # Kinds whose PUT creates what is not there.

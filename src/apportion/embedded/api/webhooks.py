@@ -25,6 +25,7 @@ from apportion.embedded.api.attributes import Attributes
 from apportion.embedded.api.builtin import Builtin
 from apportion.embedded.api.patches import json_patch
 from apportion.embedded.api.patches.errors import PatchError
+from apportion.embedded.api.quota_ledger import QuotaLedger
 from apportion.embedded.api.rbac import Rbac
 from apportion.embedded.api.registry import Registry, Resource
 from apportion.embedded.api.store import Store
@@ -41,11 +42,17 @@ _LOWEST_FAILURE = 400
 class Admission:
     """The whole chain; `close` ends the connections to webhooks."""
 
-    def __init__(self, store: Store, registry: Registry, authorizer: Rbac | None = None) -> None:
-        self._builtin = Builtin(store, authorizer)
+    def __init__(
+        self, store: Store, registry: Registry, authorizer: Rbac | None = None, *, with_controllers: bool = False
+    ) -> None:
+        self._builtin = Builtin(store, authorizer, with_controllers=with_controllers)
         self._mutating = Hooks(store, registry, MUTATING)
         self._validating = Hooks(store, registry, VALIDATING)
         self._client = WebhookClient(store)
+
+    @property
+    def quotas(self) -> QuotaLedger:
+        return self._builtin.quotas
 
     async def close(self) -> None:
         await self._client.close()
@@ -81,7 +88,7 @@ class Admission:
         for outcome in await asyncio.gather(*calls, return_exceptions=True) if concerned else ():
             if isinstance(outcome, BaseException):
                 raise outcome
-        self._builtin.check_quotas(attrs, obj)
+        self._builtin.check_quotas(attrs, obj, old)
 
     async def _mutate_by(self, hook: Hook, resource: Resource, attrs: Attributes, obj: Obj) -> Obj | None:
         """The changed object, or None if the webhook has nothing to say about it."""

@@ -20,7 +20,12 @@ async def report(controller: Reconciler, deployment: Json, new: Json | None, old
     updated = ((new or {}).get("status") or {}).get("replicas", 0)
     wanted = deployment["spec"].get("replicas", 1)
     conditions = _available(deployment, before.get("conditions") or [], counts["availableReplicas"], stamp(now))
-    conditions, again = _progress(deployment, new, conditions, before, counts, updated, now)
+    again: float | None = None
+    if deployment["spec"].get("paused"):
+        conditions = _paused(conditions, stamp(now))
+    else:
+        conditions = _resumed(conditions, stamp(now))
+        conditions, again = _progress(deployment, new, conditions, before, counts, updated, now)
     status = {
         "observedGeneration": deployment["metadata"].get("generation", 1),
         "replicas": counts["replicas"] or None,
@@ -46,6 +51,23 @@ def _available(deployment: Json, conditions: list[Json], available: int, now: st
     else:
         why = ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     return _touched(conditions, "Available", why, now)
+
+
+def _paused(conditions: list[Json], now: str) -> list[Json]:
+    """A rollout that has failed stays so; any other waits for a person."""
+    if _reason(conditions) == "ProgressDeadlineExceeded":
+        return conditions
+    return _touched(conditions, "Progressing", ("Unknown", "DeploymentPaused", "Deployment is paused"), now)
+
+
+def _resumed(conditions: list[Json], now: str) -> list[Json]:
+    if _reason(conditions) != "DeploymentPaused":
+        return conditions
+    return _touched(conditions, "Progressing", ("Unknown", "DeploymentResumed", "Deployment is resumed"), now)
+
+
+def _reason(conditions: list[Json]) -> str:
+    return next((str(each["reason"]) for each in conditions if each["type"] == "Progressing"), "")
 
 
 def _progress(
@@ -76,7 +98,7 @@ def _progress(
         why = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
         return _touched(conditions, "Progressing", why, stamp(now), update=True), _deadline(deployment)
     left = seconds_of(old["lastUpdateTime"]) + _deadline(deployment) - now
-    if left > 0 or deployment["spec"].get("paused"):
+    if left > 0:
         return conditions, max(left, 1.0)
     why = ("False", "ProgressDeadlineExceeded", f'ReplicaSet "{name}" has timed out progressing.')
     return _touched(conditions, "Progressing", why, stamp(now)), None

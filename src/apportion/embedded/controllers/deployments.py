@@ -15,6 +15,7 @@ from apportion.embedded.informers import BY_OWNER
 REVISION = "deployment.kubernetes.io/revision"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MOST = "deployment.kubernetes.io/max-replicas"
+HISTORY = "deployment.kubernetes.io/revision-history"
 _PRIVATE = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MOST)
 
 
@@ -53,8 +54,8 @@ class Deployments(Reconciler):
         sets = self._sets.indexed(BY_OWNER, deployment["metadata"]["uid"])
         new = _current(deployment, sets)
         olds = sorted((each for each in sets if each is not new), key=_age)
-        if deployment["spec"].get("paused"):
-            await self._scale_only(key, deployment, new, olds)
+        if deployment["spec"].get("paused") or _rescaled(deployment, sets):
+            await self._scale(key, deployment, new, olds)
         elif deployment["spec"].get("strategy", {}).get("type") == "Recreate":
             new = await self._recreate(key, deployment, new, olds)
         else:
@@ -65,10 +66,26 @@ class Deployments(Reconciler):
         later = self._expectations.wait(key)
         return later if later is not None else again
 
-    async def _scale_only(self, key: Key, deployment: Json, new: Json | None, olds: list[Json]) -> None:
-        newest = new or next((each for each in reversed(olds) if _size(each)), None)
-        if newest is not None:
-            await self._resize(key, deployment, newest, deployment["spec"].get("replicas", 1))
+    async def _scale(self, key: Key, deployment: Json, new: Json | None, olds: list[Json]) -> None:
+        """Only the number has changed, or only that may: what is there grows or shrinks, each by its part."""
+        wanted = deployment["spec"].get("replicas", 1)
+        everything = [*olds, new] if new is not None else olds
+        active = [each for each in everything if _size(each)]
+        if len(active) < 2:  # noqa: PLR2004
+            only = active[0] if active else new or next(reversed(olds), None)
+            if only is not None:
+                await self._resize(key, deployment, only, wanted)
+            return
+        if new is not None and _size(new) == _available(new) == wanted == _annotated(new, DESIRED):
+            sizes = {each["metadata"]["name"]: 0 for each in active if each is not new}
+        else:
+            shares = [
+                rollouts.Share(each["metadata"]["name"], _size(each), _annotated(each, MOST), _age(each))
+                for each in active
+            ]
+            sizes = rollouts.proportional(wanted, _bounds(deployment), shares)
+        for each in active:
+            await self._resize(key, deployment, each, sizes.get(each["metadata"]["name"], _size(each)))
 
     async def _recreate(self, key: Key, deployment: Json, new: Json | None, olds: list[Json]) -> Json | None:
         for old in olds:
@@ -117,6 +134,9 @@ class Deployments(Reconciler):
 
     async def _annotate(self, key: Key, deployment: Json, new: Json, revision: str) -> None:
         wanted = _annotations(deployment, revision)
+        if (before := _revision(new)) and str(before) != revision:
+            earlier = (new["metadata"].get("annotations") or {}).get(HISTORY)
+            wanted[HISTORY] = f"{earlier},{before}" if earlier else str(before)
         if not wanted.items() <= (new["metadata"].get("annotations") or {}).items():
             await self._write_set(key, new, {"metadata": {"annotations": wanted}})
         await self._set_revision(key, deployment, revision)
@@ -134,9 +154,13 @@ class Deployments(Reconciler):
 
     async def _resize(self, key: Key, deployment: Json, target: Json, size: int) -> Json:
         before = _size(target)
-        if before == size:
+        counts = _counts(deployment)
+        told = counts.items() <= (target["metadata"].get("annotations") or {}).items()
+        if before == size and told:
             return target
-        written = await self._write_set(key, target, {"spec": {"replicas": size}})
+        written = await self._write_set(key, target, {"metadata": {"annotations": counts}, "spec": {"replicas": size}})
+        if before == size:
+            return written
         way = "up" if size > before else "down"
         text = f"Scaled {way} replica set {target['metadata']['name']} from {before} to {size}"
         self.say(DEPLOYMENTS, deployment, "ScalingReplicaSet", text)
@@ -198,13 +222,25 @@ def _replica_set(deployment: Json, size: int, revision: str) -> Json:
 
 
 def _annotations(deployment: Json, revision: str) -> dict[str, str]:
-    wanted = deployment["spec"].get("replicas", 1)
     own = deployment["metadata"].get("annotations") or {}
-    return {name: value for name, value in own.items() if name not in _PRIVATE} | {
-        DESIRED: str(wanted),
-        MOST: str(wanted + _bounds(deployment).surge),
-        REVISION: revision,
-    }
+    kept = {name: value for name, value in own.items() if name not in _PRIVATE}
+    return kept | _counts(deployment) | {REVISION: revision}
+
+
+def _counts(deployment: Json) -> dict[str, str]:
+    wanted = deployment["spec"].get("replicas", 1)
+    return {DESIRED: str(wanted), MOST: str(wanted + _bounds(deployment).surge)}
+
+
+def _rescaled(deployment: Json, sets: list[Json]) -> bool:
+    """Whether the wanted number has changed since the ReplicaSets were told."""
+    wanted = deployment["spec"].get("replicas", 1)
+    return any(_size(each) and _annotated(each, DESIRED) not in (0, wanted) for each in sets)
+
+
+def _annotated(replica_set: Json, name: str) -> int:
+    text = (replica_set["metadata"].get("annotations") or {}).get(name, "")
+    return int(text) if text.isdigit() else 0
 
 
 def _size(replica_set: Json) -> int:

@@ -16,10 +16,12 @@ from apportion.embedded.controllers.jobs import Jobs
 from apportion.embedded.controllers.namespaces import Namespaces
 from apportion.embedded.controllers.nodelife import NodeLife
 from apportion.embedded.controllers.podgc import PodGarbage
+from apportion.embedded.controllers.quotas import QuotaStatus
 from apportion.embedded.controllers.replicasets import ReplicaSets
 from apportion.embedded.controllers.scheduler import DefaultScheduler
 from apportion.embedded.controllers.serviceaccounts import ServiceAccounts
 from apportion.embedded.controllers.statefulsets import StatefulSets
+from apportion.embedded.controllers.volume_protection import VolumeProtection
 from apportion.embedded.controllers.volumes import VolumeClaims
 
 
@@ -49,5 +51,7 @@ def controllers(control: Control, server: ApiServer, ca: str) -> list[Part]:
         ServiceAccounts(control, ca),
         DisruptionBudgets(control),
         VolumeClaims(control),
+        VolumeProtection(control),
+        QuotaStatus(control, server.admission.quotas),
         DefaultScheduler(control),
     ]

@@ -16,6 +16,9 @@ from apportion.embedded.controllers.control import Control, Json, Key, Reconcile
 
 FINALIZER = "kubernetes"
 _LOOK_SECONDS = 0.2
+# A real controller waits for 5 s. Whoever deletes a namespace and what is in it, one by one as `kubectl delete -f`
+# does, still finds everything there.
+GRACE_SECONDS = 1.0
 _EVENTS = (Bucket("", "events"), Bucket("events.k8s.io", "events"))
 AT_ONCE = 20
 
@@ -28,6 +31,7 @@ class Namespaces(Reconciler):
         super().__init__(control)
         self._registry = registry
         self._store = store
+        self._since: dict[str, float] = {}  # by uid
 
     def subscribe(self) -> None:
         self.informers.of(NAMESPACES).on_change(lambda _, new: self._look(new))
@@ -40,10 +44,15 @@ class Namespaces(Reconciler):
         namespace = self.informers.of(NAMESPACES).get(key[1])
         if namespace is None or not deleting(namespace):
             return None
+        uid, now = namespace["metadata"]["uid"], self.clock.now()
+        wait = self._since.setdefault(uid, now) + GRACE_SECONDS - now
+        if wait > 0:
+            return wait
         left = await self._empty(key[1])
         if left:
             await self._report(namespace, left)
             return _LOOK_SECONDS
+        self._since.pop(uid, None)
         finalizers = [each for each in namespace["spec"].get("finalizers") or () if each != FINALIZER]
         body = {**namespace, "spec": {**namespace["spec"], "finalizers": finalizers}}
         path = NAMESPACES.path(name=key[1], subresource="finalize")

@@ -40,9 +40,11 @@ class NodeLife(Reconciler):
     def __init__(self, control: Control) -> None:
         super().__init__(control)
         self._tainted: dict[tuple[str, str], float] = {}  # node and taint -> since when
+        self._ready: set[str] = set()
 
     def subscribe(self) -> None:
         self.follow(NODES)
+        self.informers.of(NODES).on_change(self._note_readiness)
 
         def lease_changed(_: Json | None, new: Json | None) -> None:
             if new is not None and new["metadata"]["namespace"] == LEASE_NAMESPACE:
@@ -55,6 +57,17 @@ class NodeLife(Reconciler):
 
         self.informers.of(LEASES).on_change(lease_changed)
         self.informers.of(PODS).on_change(pod_changed)
+
+    def _note_readiness(self, old: Json | None, new: Json | None) -> None:
+        """Where no node is ready at all, the trouble is elsewhere and nobody is driven away."""
+        before = bool(self._ready)
+        if new is not None and _ready_state(new) == "True":
+            self._ready.add(new["metadata"]["name"])
+        elif (gone := new or old) is not None:
+            self._ready.discard(gone["metadata"]["name"])
+        if before != bool(self._ready):
+            for node in self.informers.of(NODES):
+                self.queue.add(("", node["metadata"]["name"]))
 
     def _matters(self, node: str, old: Json | None, new: Json | None) -> bool:
         """Pods matter where a taint drives them away, or where no node is."""
@@ -75,7 +88,7 @@ class NodeLife(Reconciler):
             await self._mark_silent(node)
             return 0.1
         await self._set_taints(node, state)
-        if state != "True":
+        if state in ("False", "Unknown"):
             await self._unready_pods(name)
         evicted = await self._evict(node)
         return min((each for each in (silent_in, evicted) if each is not None and each > 0), default=None)
@@ -132,11 +145,13 @@ class NodeLife(Reconciler):
             wanted.append((UNSCHEDULABLE, "NoSchedule"))
         trouble = {"Unknown": UNREACHABLE, "False": NOT_READY}.get(state)
         if trouble:
-            wanted += [(trouble, "NoSchedule"), (trouble, "NoExecute")]
+            wanted += [(trouble, "NoSchedule"), *([(trouble, "NoExecute")] if self._ready else [])]
         now = stamp(self.clock.now())
-        known = {(each["key"], each["effect"]): each for each in before}
-        kept = [each for each in before if each["key"] not in _OURS]
-        made = [known.get((key, effect)) or {"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted]
+        kept = [each for each in before if each["key"] not in _OURS or (each["key"], each["effect"]) in wanted]
+        known = {(each["key"], each["effect"]) for each in kept}
+        made = [
+            {"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted if (key, effect) not in known
+        ]
         if kept + made == before:
             return
         meta = node["metadata"]
@@ -212,4 +227,4 @@ def _ready_state(node: Json) -> str:
     for each in (node.get("status") or {}).get("conditions") or ():
         if each["type"] == "Ready":
             return str(each["status"])
-    return "False"
+    return ""

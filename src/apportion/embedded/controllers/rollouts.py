@@ -59,6 +59,40 @@ def shrink(replicas: int, limit: Bounds, new: int, new_available: int, olds: lis
     return {name: size for name, size in sizes.items() if size != _size(olds, name)}
 
 
+@dataclass(frozen=True)
+class Share:
+    """One of several ReplicaSets that grow or shrink together. `most`: how many pods there could be before."""
+
+    name: str
+    replicas: int
+    most: int
+    made: tuple[str, str]
+
+
+def proportional(replicas: int, limit: Bounds, shares: list[Share]) -> dict[str, int]:
+    """New sizes when the wanted number changes in the middle of a rollout: each keeps its part of the whole."""
+    allowed = replicas + limit.surge if replicas else 0
+    to_add = allowed - sum(share.replicas for share in shares)
+    ordered = sorted(shares, key=lambda share: share.made, reverse=to_add > 0)
+    ordered.sort(key=lambda share: -share.replicas)
+    sizes: dict[str, int] = {}
+    added = 0
+    for share in ordered:
+        part = _part(share, replicas, allowed)
+        part = min(part, to_add - added) if to_add > 0 else max(part, to_add - added)
+        sizes[share.name] = share.replicas + part
+        added += part
+    if ordered:
+        sizes[ordered[0].name] = max(0, sizes[ordered[0].name] + to_add - added)
+    return sizes
+
+
+def _part(share: Share, replicas: int, allowed: int) -> int:
+    if not replicas or not share.most:
+        return -share.replicas if not replicas else 0
+    return math.floor(share.replicas * allowed / share.most + 0.5) - share.replicas
+
+
 def _size(olds: list[Old], name: str) -> int:
     return next(old.replicas for old in olds if old.name == name)
 

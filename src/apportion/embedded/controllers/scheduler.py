@@ -32,7 +32,7 @@ from apportion.embedded.controllers.control import Control, Json, about_object, 
 
 log = logging.getLogger(__name__)
 
-_BATCH = 50
+_BATCH = 10  # decisions between two turns of everybody else in this process
 _ENOUGH = 100  # in a large cluster the best of so many nodes that fit is good enough, as kube-scheduler has it
 
 

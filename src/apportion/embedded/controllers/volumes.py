@@ -1,20 +1,27 @@
 """PersistentVolumeClaims: bound to a volume that fits, or to one that is made for them.
 
-The volumes are folders of the embedded cluster, so every storage class provisions. A class that waits for its first
-consumer waits here too, until a pod with the claim has a node.
+The volumes are folders of the embedded cluster, so every storage class with a provisioner provisions at once. A class
+that waits for its first consumer waits here too, until a pod with the claim has a node.
 """
 
 from __future__ import annotations
 
-from apportion.apis import quantity
+from collections.abc import Iterable
+
 from apportion.apis.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 from apportion.cluster import errors
-from apportion.embedded.controllers.control import Control, Json, Key, Reconciler, deleting
+from apportion.embedded.clock import stamp
+from apportion.embedded.controllers import volume_rules as rules
+from apportion.embedded.controllers.control import Control, Json, Key, Reconciler, deleting, key_of
 from apportion.embedded.controllers.expectations import Expectations
-from apportion.embedded.informers import BY_NAMESPACE
+from apportion.embedded.informers import BY_CLAIM
 
 PROVISIONER = "apportion.io/embedded"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _BOUND_BY = "pv.kubernetes.io/bound-by-controller"
+_COMPLETED = "pv.kubernetes.io/bind-completed"
+_ASKED = ("volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner")
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class VolumeClaims(Reconciler):
@@ -27,148 +34,156 @@ class VolumeClaims(Reconciler):
 
     def subscribe(self) -> None:
         self.follow(PERSISTENT_VOLUME_CLAIMS)
-        self.informers.of(STORAGE_CLASSES)
 
         def volume_changed(old: Json | None, new: Json | None) -> None:
-            volume = new or old
-            reference = (volume or {}).get("spec", {}).get("claimRef")
+            reference = (new or old or {}).get("spec", {}).get("claimRef")
             if reference:
                 self.queue.add((reference["namespace"], reference["name"]))
+            if new is not None and rules.phase(new) != "Bound":
+                self.queue.add(("", new["metadata"]["name"]))
+            if new is not None and not reference:
+                self._wake_pending()
 
         def pod_changed(_: Json | None, new: Json | None) -> None:
             if new is not None and new["spec"].get("nodeName"):
-                for name in _claims_of(new):
+                for name in rules.claims_of(new):
                     self.queue.add((new["metadata"]["namespace"], name))
 
         self.informers.of(PERSISTENT_VOLUMES).on_change(volume_changed)
+        self.informers.of(STORAGE_CLASSES).on_change(lambda _, new: self._wake_pending() if new else None)
         self.informers.of(PODS).on_change(pod_changed)
 
+    def _wake_pending(self) -> None:
+        for claim in self.informers.of(PERSISTENT_VOLUME_CLAIMS):
+            if rules.phase(claim) == "Pending":
+                self.queue.add(key_of(claim))
+
     async def reconcile(self, key: Key) -> float | None:
+        if not key[0]:
+            await self._volume(key[1])
+            return None
         claim = self.informers.of(PERSISTENT_VOLUME_CLAIMS).get(key[1], key[0])
         waiting = self._expectations.wait(key)
         if waiting is not None:
             return waiting
         if claim is None:
             await self._release(key)
-            return None
-        if (claim.get("status") or {}).get("phase") == "Bound" or deleting(claim):
-            return None
-        if not claim["spec"].get("volumeName") and not self._may_bind(key, claim):
-            return None
-        volume = self._find(claim) or await self._provision(key, claim)
-        await self._bind(key, claim, volume)
+        elif rules.phase(claim) == "Bound":
+            await self._check_bound(claim)
+        elif not deleting(claim):
+            await self._bind_somehow(key, claim)
         return None
 
-    def _may_bind(self, key: Key, claim: Json) -> bool:
-        storage = self.informers.of(STORAGE_CLASSES).get(claim["spec"].get("storageClassName") or "")
-        if storage is None or storage.get("volumeBindingMode") != "WaitForFirstConsumer":
-            return True
-        there = self.informers.of(PODS).indexed(BY_NAMESPACE, key[0])
-        return any(key[1] in _claims_of(pod) and pod["spec"].get("nodeName") for pod in there)
+    # Volumes by themselves
 
-    def _find(self, claim: Json) -> Json | None:
-        """The smallest volume that fits and is free, or the one that the claim names."""
-        volumes = self.informers.of(PERSISTENT_VOLUMES)
+    async def _volume(self, name: str) -> None:
+        volume = self.informers.of(PERSISTENT_VOLUMES).get(name)
+        if volume is None or deleting(volume) or rules.phase(volume) not in ("", "Pending"):
+            return
+        if not (volume["spec"].get("claimRef") or {}).get("uid"):
+            await self._set_phase(volume, "Available")
+
+    async def _set_phase(self, volume: Json, phase: str) -> None:
+        changed = {"phase": phase, "lastPhaseTransitionTime": stamp(self.clock.now())}
+        await self.set_status(PERSISTENT_VOLUMES, volume, changed)
+
+    async def _release(self, key: Key) -> None:
+        """The claim is gone: what was made for it goes too, what was there before is kept for a person to look at."""
+        for volume in self.informers.of(PERSISTENT_VOLUMES):
+            reference = volume["spec"].get("claimRef") or {}
+            if (reference.get("namespace"), reference.get("name")) != key or not reference.get("uid"):
+                continue
+            try:
+                if rules.phase(volume) != "Released":
+                    await self._set_phase(volume, "Released")
+                if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete" and not deleting(volume):
+                    await self.client.delete(PERSISTENT_VOLUMES, rules.name(volume))
+            except errors.NotFound:
+                continue
+
+    # Claims
+
+    async def _check_bound(self, claim: Json) -> None:
+        volume = self.informers.of(PERSISTENT_VOLUMES).get(claim["spec"].get("volumeName") or "")
+        if volume is None and not deleting(claim):
+            await self.set_status(PERSISTENT_VOLUME_CLAIMS, claim, {"phase": "Lost"})
+            text = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+            self.say(PERSISTENT_VOLUME_CLAIMS, claim, "ClaimLost", text, warning=True)
+
+    async def _bind_somehow(self, key: Key, claim: Json) -> None:
         if claim["spec"].get("volumeName"):
-            return volumes.get(claim["spec"]["volumeName"])
-        fitting = [volume for volume in volumes if _fits(volume, claim)]
-        return min(fitting, key=lambda volume: (_size(volume["spec"]["capacity"]), _name(volume)), default=None)
+            volume = self.informers.of(PERSISTENT_VOLUMES).get(claim["spec"]["volumeName"])
+            if volume is not None and rules.may_have(volume, claim):
+                await self._bind(key, claim, volume)
+            return
+        storage = self.informers.of(STORAGE_CLASSES).get(claim["spec"].get("storageClassName") or "")
+        reserved = rules.smallest(v for v in self._volumes() if rules.reserved_for(v, claim))
+        if reserved is None and storage is not None and not self._has_consumer(key, claim, storage):
+            text = "waiting for first consumer to be created before binding"
+            self.say(PERSISTENT_VOLUME_CLAIMS, claim, "WaitForFirstConsumer", text)
+            return
+        volume = reserved or rules.smallest(v for v in self._volumes() if rules.fits(v, claim))
+        if volume is None:
+            volume = await self._make(key, claim, storage)
+        if volume is not None:
+            await self._bind(key, claim, volume)
 
-    async def _provision(self, key: Key, claim: Json) -> Json:
-        spec, meta = claim["spec"], claim["metadata"]
-        body = {
-            "metadata": {
-                "name": f"pvc-{meta['uid']}",
-                "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER},
-            },
-            "spec": {
-                "capacity": {"storage": (spec.get("resources") or {}).get("requests", {}).get("storage", "1Gi")},
-                "accessModes": spec.get("accessModes") or ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Delete",
-                "storageClassName": spec.get("storageClassName") or "",
-                "volumeMode": spec.get("volumeMode", "Filesystem"),
-                "claimRef": _reference(claim),
-                "hostPath": {"path": f"/volumes/{meta['namespace']}/{meta['name']}"},
-            },
-        }
+    def _volumes(self) -> Iterable[Json]:
+        return self.informers.of(PERSISTENT_VOLUMES)
+
+    def _has_consumer(self, key: Key, claim: Json, storage: Json) -> bool:
+        if storage.get("volumeBindingMode") != "WaitForFirstConsumer":
+            return True
+        if (claim["metadata"].get("annotations") or {}).get(_SELECTED_NODE):
+            return True
+        users = self.informers.of(PODS).indexed(BY_CLAIM, f"{key[0]}/{key[1]}")
+        return any(pod["spec"].get("nodeName") for pod in users)
+
+    async def _make(self, key: Key, claim: Json, storage: Json | None) -> Json | None:
+        """A new volume, or an event that says why there can be none."""
+        wanted = claim["spec"].get("storageClassName")
+        if not wanted:
+            text = "no persistent volumes available for this claim and no storage class is set"
+            self.say(PERSISTENT_VOLUME_CLAIMS, claim, "FailedBinding", text)
+        elif storage is None:
+            text = f'storageclass.storage.k8s.io "{wanted}" not found'
+            self.say(PERSISTENT_VOLUME_CLAIMS, claim, "ProvisioningFailed", text, warning=True)
+        elif storage.get("provisioner") != NO_PROVISIONER:
+            return await self._provision(key, claim, storage)
+        return None
+
+    async def _provision(self, key: Key, claim: Json, storage: Json) -> Json:
+        asked = dict.fromkeys(_ASKED, storage["provisioner"])
+        patch: Json = {"metadata": {"annotations": asked}}
+        await self.client.patch(PERSISTENT_VOLUME_CLAIMS, key[1], patch, namespace=key[0])
+        name = f"pvc-{claim['metadata']['uid']}"
         try:
-            made = await self.client.create(PERSISTENT_VOLUMES, body)
+            made = await self.client.create(PERSISTENT_VOLUMES, rules.provisioned(name, claim, storage))
         except errors.AlreadyExists:
-            return await self.client.get(PERSISTENT_VOLUMES, f"pvc-{meta['uid']}")
+            return await self.client.get(PERSISTENT_VOLUMES, name)
         self._expectations.created(key, self.informers.of(PERSISTENT_VOLUMES), made)
-        text = f"Successfully provisioned volume {made['metadata']['name']}"
+        text = f"Successfully provisioned volume {name}"
         self.say(PERSISTENT_VOLUME_CLAIMS, claim, "ProvisioningSucceeded", text)
         return made
 
     async def _bind(self, key: Key, claim: Json, volume: Json) -> None:
-        name = _name(volume)
-        if (volume["spec"].get("claimRef") or {}).get("uid") != claim["metadata"]["uid"]:
-            await self.client.patch(PERSISTENT_VOLUMES, name, {"spec": {"claimRef": _reference(claim)}})
-        if (volume.get("status") or {}).get("phase") != "Bound":
-            status = {"status": {"phase": "Bound"}}
-            await self.client.patch(PERSISTENT_VOLUMES, name, status, subresource="status")
+        name = rules.name(volume)
+        reference = volume["spec"].get("claimRef") or {}
+        if reference.get("uid") != claim["metadata"]["uid"]:
+            patch: Json = {"spec": {"claimRef": rules.reference(claim)}}
+            if not reference:
+                patch["metadata"] = {"annotations": {_BOUND_BY: "yes"}}
+            volume = await self.client.patch(PERSISTENT_VOLUMES, name, patch)
+        if rules.phase(volume) != "Bound":
+            await self._set_phase(volume, "Bound")
+        annotations = {_COMPLETED: "yes"}
         if claim["spec"].get("volumeName") != name:
-            annotations = {"pv.kubernetes.io/bind-completed": "yes", _BOUND_BY: "yes"}
-            patch: Json = {"metadata": {"annotations": annotations}, "spec": {"volumeName": name}}
-            await self.client.patch(PERSISTENT_VOLUME_CLAIMS, key[1], patch, namespace=key[0])
+            annotations[_BOUND_BY] = "yes"
+        patch = {"metadata": {"annotations": annotations}, "spec": {"volumeName": name}}
+        await self.client.patch(PERSISTENT_VOLUME_CLAIMS, key[1], patch, namespace=key[0])
         spec = volume["spec"]
         bound = {"phase": "Bound", "accessModes": spec.get("accessModes"), "capacity": spec.get("capacity")}
         written = await self.client.patch(
             PERSISTENT_VOLUME_CLAIMS, key[1], {"status": bound}, namespace=key[0], subresource="status"
         )
         self._expectations.written(key, self.informers.of(PERSISTENT_VOLUME_CLAIMS), written)
-
-    async def _release(self, key: Key) -> None:
-        """The claim is gone: what was made for it goes too, what was there before is kept for a person to look at."""
-        for volume in self.informers.of(PERSISTENT_VOLUMES):
-            reference = volume["spec"].get("claimRef") or {}
-            if (reference.get("namespace"), reference.get("name")) != key:
-                continue
-            try:
-                if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
-                    await self.client.delete(PERSISTENT_VOLUMES, _name(volume))
-                elif (volume.get("status") or {}).get("phase") != "Released":
-                    status = {"status": {"phase": "Released"}}
-                    await self.client.patch(PERSISTENT_VOLUMES, _name(volume), status, subresource="status")
-            except errors.NotFound:
-                continue
-
-
-def _claims_of(pod: Json) -> list[str]:
-    volumes = pod["spec"].get("volumes") or ()
-    return [each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each]
-
-
-def _fits(volume: Json, claim: Json) -> bool:
-    spec, wanted = volume["spec"], claim["spec"]
-    reference = spec.get("claimRef")
-    if reference and (reference.get("namespace"), reference.get("name")) != (
-        claim["metadata"]["namespace"],
-        claim["metadata"]["name"],
-    ):
-        return False
-    return (
-        (volume.get("status") or {}).get("phase") not in ("Bound", "Released", "Failed")
-        and (spec.get("storageClassName") or "") == (wanted.get("storageClassName") or "")
-        and set(wanted.get("accessModes") or ()) <= set(spec.get("accessModes") or ())
-        and _size(spec.get("capacity") or {}) >= _size((wanted.get("resources") or {}).get("requests") or {})
-    )
-
-
-def _size(amounts: Json) -> int:
-    return quantity.whole(amounts.get("storage", "0"))
-
-
-def _name(obj: Json) -> str:
-    return str(obj["metadata"]["name"])
-
-
-def _reference(claim: Json) -> Json:
-    meta = claim["metadata"]
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "namespace": meta["namespace"],
-        "name": meta["name"],
-        "uid": meta["uid"],
-    }

@@ -58,7 +58,7 @@ async def plan(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any],
         text = f"failed to generate container spec: {error}"
         raise NotStartedError("CreateContainerError", text) from None
     for host_path, path in (*options.mounts, *edits.mounts):
-        mounts[path] = host.root / host_path.strip("/")
+        mounts[path] = _on_host(host.root, host_path)
     base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": _hostname(pod)}
     env = base | env | options.env | edits.env
     return _plan(container, env, mounts)
@@ -96,6 +96,11 @@ def _plan(container: Mapping[str, Any], env: dict[str, str], mounts: Mapping[str
         if SERVICE_ACCOUNT_PATH in mounts:
             env[names.SERVICE_ACCOUNT_DIR_ENV] = str(mounts[SERVICE_ACCOUNT_PATH])
     return Plan(secrets.token_hex(32), argv, env, mounts, ours)
+
+
+def _on_host(root: Path, path: str) -> Path:
+    """A path of the node; a plane that runs as a child process already names it as the machine sees it."""
+    return Path(path) if Path(path).is_relative_to(root) else root / path.strip("/")
 
 
 def _hostname(pod: Mapping[str, Any]) -> str:

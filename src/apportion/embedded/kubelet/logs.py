@@ -12,6 +12,7 @@ from typing import IO
 from apportion.embedded.clock import Clock, nano_stamp, seconds_of
 
 _CHUNK_LINES = 500
+ROTATED_AT = 10 * 1024 * 1024  # as a kubelet does it; ours keeps one old file instead of four
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class ContainerLog:
         self._clock = clock
         self._partial = {"stdout": "", "stderr": ""}
         self._changed = asyncio.Event()
+        self._rotations = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[str] | None = path.open("a", buffering=1)
 
@@ -66,6 +68,7 @@ class ContainerLog:
 
     async def read(self, options: LogOptions) -> AsyncIterator[bytes]:
         """Chunks of the log; with `follow` until the run has ended."""
+        rotations = self._rotations
         lines, offset = self._read(0)
         kept = [line for line in lines if options.since is None or seconds_of(line.split(" ", 1)[0]) >= options.since]
         if options.tail is not None:
@@ -80,10 +83,26 @@ class ContainerLog:
                     yield chunk
                 if left == 0:
                     return
-            if not options.follow or (self.closed and self._size() <= offset):
+            rotated = self._rotations != rotations
+            if not options.follow or (self.closed and not rotated and self._size() <= offset):
                 return
-            await self._more(offset)
-            kept, offset = self._read(offset)
+            if not rotated:
+                await self._more(offset)
+            if self._rotations == rotations:
+                kept, offset = self._read(offset)
+                continue
+            # What was written before the file was put away comes first; all of it, if that has happened twice.
+            rest, _ = self._read(offset if self._rotations == rotations + 1 else 0, self._old)
+            fresh, offset = self._read(0)
+            kept, rotations = rest + fresh, self._rotations
+
+    @property
+    def _old(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.1")
+
+    def remove(self) -> None:
+        for path in (self.path, self._old):
+            path.unlink(missing_ok=True)
 
     async def _more(self, offset: int) -> None:
         changed = self._changed
@@ -96,10 +115,10 @@ class ContainerLog:
             return self.path.stat().st_size
         return 0
 
-    def _read(self, offset: int) -> tuple[list[str], int]:
+    def _read(self, offset: int, path: Path | None = None) -> tuple[list[str], int]:
         """Whole lines from an offset on, and the offset after them."""
         try:
-            with self.path.open("rb") as file:
+            with (path or self.path).open("rb") as file:
                 file.seek(offset)
                 data = file.read()
         except OSError:
@@ -111,6 +130,11 @@ class ContainerLog:
         assert self._file is not None
         now = nano_stamp(self._clock.now())
         self._file.write("".join(f"{now} {stream} F {line}\n" for line in lines))
+        if self._size() > ROTATED_AT:
+            self._file.close()
+            self.path.replace(self._old)
+            self._file = self.path.open("a", buffering=1)
+            self._rotations += 1
         self._wake()
 
     def _wake(self) -> None:
@@ -132,7 +156,7 @@ class PodLogs:
         runs = self._runs.setdefault(container, [])
         runs.append(log)
         while len(runs) > 2:  # noqa: PLR2004
-            runs.pop(0).path.unlink(missing_ok=True)
+            runs.pop(0).remove()
         return log
 
     def find(self, container: str, *, previous: bool) -> ContainerLog | None:

@@ -91,6 +91,13 @@ class PodRecord:
     def of(self, *roles: Role) -> list[ContainerRecord]:
         return [record for record in self.containers.values() if record.role in roles]
 
+    def resize(self, spec: Json) -> None:
+        """Take over new amounts: a simulated container needs no more than to say that it has them."""
+        for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+            record = self.containers[container["name"]]
+            if record.spec.get("resources") != container.get("resources"):
+                record.spec = {**record.spec, "resources": container.get("resources") or {}}
+
 
 def records_of(pod: Mapping[str, Any], now: float) -> PodRecord:
     """A pod that was just admitted: every container waits."""

@@ -74,6 +74,7 @@ class PodWorker:
         self._object = pod
         self._context.pod = pod | {"status": (pod.get("status") or {}) | self._addresses()}
         self._context.volumes.pod = self._context.pod
+        self._record.resize(pod["spec"])
         self._wake.set()
 
     def forget(self) -> None:

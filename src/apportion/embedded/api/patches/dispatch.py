@@ -65,13 +65,8 @@ class Patcher:
         except status.ApiStatus as problem:
             raise status.bad_request(f"error decoding patch: {problem.message}") from problem
         if media == JSON_PATCH:
-            if isinstance(patch, list) and len(patch) > json_patch.MAX_OPERATIONS:
-                raise status.ApiStatus(
-                    413,
-                    "RequestEntityTooLarge",
-                    f"The allowed maximum operations in a JSON patch is {json_patch.MAX_OPERATIONS}, got {len(patch)}",
-                )
-            return lambda current: _document(json_patch_or_422(current, patch))
+            operations = _operations(patch)
+            return lambda current: _document(json_patch_or_422(current, operations))
         if not isinstance(patch, dict):
             raise status.bad_request(
                 f"error decoding patch: json: cannot unmarshal {negotiation.json_type(patch)} into Go value of type "
@@ -127,11 +122,35 @@ def _kinds(target: Target) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind != STRATEGIC_PATCH or not target.resource.custom)
 
 
-def json_patch_or_422(current: Obj, patch: Any) -> Any:
+def _operations(patch: Any) -> list[Any]:
+    """The operations of a JSON patch, as far as their types are right; null is a patch without any."""
+    if patch is None:
+        return []
     if not isinstance(patch, list):
-        raise status.bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
+        raise _wrong_type(patch, "value of type []handlers.jsonPatchOp")
+    if len(patch) > json_patch.MAX_OPERATIONS:
+        raise status.ApiStatus(
+            413,
+            "RequestEntityTooLarge",
+            f"The allowed maximum operations in a JSON patch is {json_patch.MAX_OPERATIONS}, got {len(patch)}",
         )
+    for operation in patch:
+        if not isinstance(operation, dict) and operation is not None:
+            raise _wrong_type(operation, "value of type handlers.jsonPatchOp")
+        for name in ("op", "path", "from"):
+            value = (operation or {}).get(name)
+            if value is not None and not isinstance(value, str):
+                raise _wrong_type(value, f"struct field jsonPatchOp.{name} of type string")
+    return patch
+
+
+def _wrong_type(value: Any, target: str) -> status.ApiStatus:
+    return status.bad_request(
+        f"error decoding patch: json: cannot unmarshal {negotiation.json_type(value)} into Go {target}"
+    )
+
+
+def json_patch_or_422(current: Obj, patch: list[Any]) -> Any:
     try:
         return json_patch.apply(current, patch)
     except PatchError as problem:

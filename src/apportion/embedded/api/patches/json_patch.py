@@ -1,14 +1,20 @@
-"""JSON patch (RFC 6902) on decoded JSON, with the refusals that the Kubernetes API gives."""
+"""JSON patch on decoded JSON, with the freedoms and refusals that the Kubernetes API gives.
+
+Laxer than RFC 6902, as the library behind kube-apiserver is: `replace` of a member that is not there adds it, `copy`
+of one gives null, an absent `value` is null, list indexes may count from the end.
+"""
 
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 from apportion.embedded.api.patches.errors import PatchError
 
 MAX_OPERATIONS = 10_000
 _OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
+_INDEX = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 
 
 class TestFailed(PatchError):
@@ -26,31 +32,42 @@ def apply(target: Any, patch: Any) -> Any:
 
 
 def _step(document: Any, operation: Any) -> Any:
-    if not isinstance(operation, dict):
-        raise PatchError(f"an operation must be an object, not {operation!r}")
-    name = operation.get("op")
+    name = operation.get("op") if isinstance(operation, dict) else None
     if name not in _OPERATIONS:
-        raise PatchError(f"Unexpected kind: {name}")
-    path = _pointer(operation, "path")
+        raise PatchError(f"Unexpected kind: {name or 'unknown'}")
+    if operation.get("path") == "" and name in ("replace", "test"):
+        return _whole(document, name, copy.deepcopy(operation.get("value")))
+    _in_place(document, name, operation)
+    return document
+
+
+def _whole(document: Any, name: str, value: Any) -> Any:
+    if name == "replace" and not isinstance(value, dict | list):
+        raise PatchError("replace operation value must be object or array: invalid state detected")
+    if name == "test" and not equal(document, value):
+        raise TestFailed("testing value  failed: test failed")
+    return value if name == "replace" else document
+
+
+def _in_place(document: Any, name: str, operation: dict[str, Any]) -> None:
+    path = operation.get("path")
+    if name in ("move", "copy"):
+        holder, key = _place(document, operation, "from")
+        value = _remove(holder, key, "move", key) if name == "move" else copy.deepcopy(_get(holder, key))
+        _add(*_place(document, operation, "path"), value, name, path)
+        return
+    holder, key = _place(document, operation, "path")
+    value = copy.deepcopy(operation.get("value"))
     match name:
         case "add":
-            return _add(document, path, copy.deepcopy(_value(operation)))
+            _add(holder, key, value, name, path)
         case "remove":
-            return _remove(document, path)[0]
+            _remove(holder, key, name, path)
         case "replace":
-            return _replace(document, path, copy.deepcopy(_value(operation)))
-        case "move":
-            source = _pointer(operation, "from")
-            if path[: len(source)] == source and len(path) > len(source):
-                raise PatchError(f"move: {_text(source)} cannot move into its own child {_text(path)}")
-            document, value = _remove(document, source)
-            return _add(document, path, value)
-        case "copy":
-            return _add(document, path, copy.deepcopy(_get(document, _pointer(operation, "from"))))
+            _replace(holder, key, value, path)
         case _:
-            if not equal(_get(document, path, missing=None), _value(operation)):
-                raise TestFailed(f"testing value {_text(path)} failed: test failed")
-            return document
+            if not equal(_get(holder, key), value):
+                raise TestFailed(f"testing value {path} failed: test failed")
 
 
 def equal(left: Any, right: Any) -> bool:
@@ -66,87 +83,86 @@ def equal(left: Any, right: Any) -> bool:
     )
 
 
-def _value(operation: dict[str, Any]) -> Any:
-    if "value" not in operation:
-        raise PatchError(f"{operation['op']} operation is missing required field value: {operation.get('path')}")
-    return operation["value"]
+Holder = dict[str, Any] | list[Any]
+_MISSING = {
+    ("add", "path"): 'doc is missing path: "{}"',
+    ("remove", "path"): 'doc is missing path: "{}"',
+    ("replace", "path"): "doc is missing path: {}",
+    ("test", "path"): "is missing path: {}",
+    ("move", "from"): "doc is missing from path: {}",
+    ("copy", "from"): "doc is missing from path: {}",
+    ("move", "path"): "doc is missing destination path: {}",
+    ("copy", "path"): "doc is missing destination path: {}",
+}
 
 
-def _pointer(operation: dict[str, Any], name: str) -> list[str]:
+def _place(document: Any, operation: dict[str, Any], name: str) -> tuple[Holder, str]:
+    """The object or list that a pointer leads into, and the name of the place in it."""
     text = operation.get(name)
     if not isinstance(text, str):
-        raise PatchError(f"{operation['op']} operation is missing required field {name}")
-    if text and not text.startswith("/"):
-        raise PatchError(f"{operation['op']} operation does not apply: {name} {text!r} must begin with a slash")
-    parts = text.split("/")[1:]
-    for part in parts:
-        if "~" in part.replace("~0", "").replace("~1", ""):
-            raise PatchError(f"{name} {text!r} has an escape other than ~0 and ~1")
-    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
+        raise PatchError(f"{operation['op']} operation failed to decode {name}: missing value")
+    # What stands before the first slash is not looked at.
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+    holder = document if parts else None
+    for part in parts[:-1]:
+        holder = _find(holder, part)
+    if not isinstance(holder, dict | list):
+        why = _MISSING[operation["op"], name].format(text)
+        raise PatchError(f"{operation['op']} operation does not apply: {why}: missing value")
+    return holder, parts[-1]
 
 
-_REFUSE = object()
+def _find(holder: Any, part: str) -> Any:
+    try:
+        return _get(holder, part) if isinstance(holder, dict | list) else None
+    except PatchError:
+        return None
 
 
-def _get(document: Any, path: list[str], *, missing: Any = _REFUSE) -> Any:
-    value = document
-    for position, part in enumerate(path):
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list):
-            value = value[_index(value, part, path)]
-        elif missing is not _REFUSE and position == len(path) - 1 and isinstance(value, dict):
-            return missing
-        else:
-            raise PatchError(f"the server cannot find {_text(path)}: missing path")
-    return value
+def _get(holder: Holder, key: str) -> Any:
+    """A member of an object that is not there is null; an item of a list that is not there is an error."""
+    return holder.get(key) if isinstance(holder, dict) else holder[_index(holder, key)]
 
 
-def _add(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    holder = _get(document, path[:-1])
+def _add(holder: Holder, key: str, value: Any, name: str, path: Any) -> None:
     if isinstance(holder, dict):
-        holder[path[-1]] = value
-    elif isinstance(holder, list):
-        holder.insert(len(holder) if path[-1] == "-" else _index(holder, path[-1], path, end=True), value)
+        holder[key] = value
+    elif key == "-":
+        holder.append(value)
     else:
-        raise PatchError(f"add operation does not apply: doc is missing path: {_text(path)}: missing value")
-    return document
+        try:
+            holder.insert(_index(holder, key, end=True), value)
+        except PatchError as problem:
+            said = "error while adding value during copy" if name == "copy" else f"error in {name} for path: '{path}'"
+            raise PatchError(f"{said}: {problem}") from None
 
 
-def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
-    if not path:
-        return None, document
-    holder = _get(document, path[:-1])
-    if isinstance(holder, dict) and path[-1] in holder:
-        return document, holder.pop(path[-1])
-    if isinstance(holder, list):
-        return document, holder.pop(_index(holder, path[-1], path))
-    raise PatchError(f"remove operation does not apply: doc is missing path: {_text(path)}: missing value")
+def _remove(holder: Holder, key: str, name: str, path: Any) -> Any:
+    failed = f"error in {name} for path: '{path}'"
+    if isinstance(holder, dict):
+        if key not in holder:
+            raise PatchError(f"{failed}: Unable to remove nonexistent key: {key}: missing value")
+        return holder.pop(key)
+    try:
+        return holder.pop(_index(holder, key))
+    except PatchError as problem:
+        raise PatchError(f"{failed}: {problem}") from None
 
 
-def _replace(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    holder = _get(document, path[:-1])
-    if isinstance(holder, dict) and path[-1] in holder:
-        holder[path[-1]] = value
-    elif isinstance(holder, list):
-        holder[_index(holder, path[-1], path)] = value
-    else:
-        raise PatchError(f"replace operation does not apply: doc is missing key: {_text(path)}: missing value")
-    return document
+def _replace(holder: Holder, key: str, value: Any, path: Any) -> None:
+    if isinstance(holder, dict):
+        holder[key] = value
+        return
+    try:
+        holder[_index(holder, key)] = value
+    except PatchError:
+        raise PatchError(f"replace operation does not apply: doc is missing key: {path}: missing value") from None
 
 
-def _index(holder: list[Any], part: str, path: list[str], *, end: bool = False) -> int:
-    if not part.isascii() or not part.isdigit() or (part != "0" and part.startswith("0")) or len(part) > 9:  # noqa: PLR2004
-        raise PatchError(f"{_text(path)}: {part!r} is no index of a list")
+def _index(holder: list[Any], part: str, *, end: bool = False) -> int:
+    if not _INDEX.fullmatch(part):
+        raise PatchError(f"value was not a proper array index: '{part}'")
     index = int(part)
-    if index > len(holder) or (index == len(holder) and not end):
+    if not -len(holder) <= index < len(holder) + end:
         raise PatchError(f"Unable to access invalid index: {index}: invalid index referenced")
-    return index
-
-
-def _text(path: list[str]) -> str:
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+    return index + len(holder) if index < 0 else index

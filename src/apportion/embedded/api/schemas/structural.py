@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -40,14 +41,57 @@ def validate(resource: Resource, new: Obj, old: Obj | None, *, subresource: str 
     if subresource == "status" and old is not None:
         inner = (schema.get("properties") or {}).get("status", {})
         return [
-            Cause(f"status.{cause.field}" if cause.field else "status", cause.message, cause.reason)
-            for cause in check(inner, new.get("status", {}), old.get("status", ABSENT), "")
+            cause if cause is _NOT_CHECKED else _within("status", cause)
+            for cause in check(inner, new.get("status", {}), old.get("status", ABSENT), "", schema)
         ]
     return list(check(schema, new, before, ""))
 
 
-def check(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Cause]:
-    """All causes under one place; `old` is what stood there before, if anything did."""
+def check(schema: Schema, value: Any, old: Any, path: str, whole: Schema | None = None) -> Iterator[Cause]:
+    """All causes under one place; `old` is what stood there before, if anything did.
+
+    Rules come last, and not at all where a value may not even have the type that they expect. `whole`: the schema of
+    the whole kind, if this is a part of it.
+    """
+    later: list[_Ruled] = []
+    blocked = False
+    for found in _check(schema, value, old, path):
+        if isinstance(found, _Ruled):
+            later.append(found)
+            continue
+        blocked = blocked or found.reason in _BLOCKING
+        yield found
+    if blocked:
+        if schema_rules.exist(whole or schema):
+            yield _NOT_CHECKED
+        return
+    for ruled in later:
+        yield from schema_rules.violations(ruled.schema, ruled.value, ruled.old, ruled.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ruled:
+    """A place whose rules are yet to be evaluated."""
+
+    schema: Schema
+    value: Any
+    old: Any
+    path: str
+
+
+_BLOCKING = frozenset(f"FieldValue{name}" for name in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))
+_NOT_CHECKED = Cause(
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+)
+
+
+def _within(place: str, cause: Cause) -> Cause:
+    return Cause(f"{place}.{cause.field}" if cause.field else place, cause.message, cause.reason)
+
+
+def _check(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Cause | _Ruled]:
     if path and old is not ABSENT and old == value:
         return
     if value is None:
@@ -65,7 +109,8 @@ def check(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Cause]:
         yield from _object_rules(schema, value, old, path)
     elif isinstance(value, list):
         yield from _list_rules(schema, value, old, path)
-    yield from schema_rules.violations(schema, value, None if old is ABSENT else old, path)
+    if schema_rules.KEY in schema:
+        yield _Ruled(schema, value, None if old is ABSENT else old, path)
 
 
 def _types(schema: Schema) -> list[str]:
@@ -130,7 +175,7 @@ def _number_rules(schema: Schema, value: float, path: str) -> Iterator[Cause]:
         yield _invalid(path, value, f"must be of type {form}: {_json(value)}", "FieldValueTypeInvalid")
 
 
-def _object_rules(schema: Schema, value: Obj, old: Any, path: str) -> Iterator[Cause]:
+def _object_rules(schema: Schema, value: Obj, old: Any, path: str) -> Iterator[Cause | _Ruled]:
     if "maxProperties" in schema and len(value) > schema["maxProperties"]:
         yield _too_many(path, len(value), schema["maxProperties"])
     if len(value) < schema.get("minProperties", 0):
@@ -144,14 +189,14 @@ def _object_rules(schema: Schema, value: Obj, old: Any, path: str) -> Iterator[C
         rule = properties.get(name, extra if isinstance(extra, Mapping) else None)
         if rule is not None and not (not path and name == "metadata"):
             before = old.get(name, ABSENT) if isinstance(old, dict) else ABSENT
-            yield from check(rule, inner, before, _join(path, name))
+            yield from _check(rule, inner, before, _join(path, name))
     if schema.get("x-kubernetes-embedded-resource"):
         for name in ("apiVersion", "kind"):
             if not value.get(name):
                 yield Cause(_join(path, name), "Required value: must not be empty", "FieldValueRequired")
 
 
-def _list_rules(schema: Schema, value: list[Any], old: Any, path: str) -> Iterator[Cause]:
+def _list_rules(schema: Schema, value: list[Any], old: Any, path: str) -> Iterator[Cause | _Ruled]:
     if "maxItems" in schema and len(value) > schema["maxItems"]:
         yield _too_many(path, len(value), schema["maxItems"])
     if len(value) < schema.get("minItems", 0):
@@ -160,7 +205,7 @@ def _list_rules(schema: Schema, value: list[Any], old: Any, path: str) -> Iterat
     correlated = _correlated(schema, old)
     for index, item in enumerate(value):
         if isinstance(items, Mapping):
-            yield from check(items, item, correlated(item), f"{path}[{index}]")
+            yield from _check(items, item, correlated(item), f"{path}[{index}]")
     yield from _duplicates(schema, value, path)
 
 
@@ -189,27 +234,27 @@ def _duplicates(schema: Schema, value: list[Any], path: str) -> Iterator[Cause]:
         seen.add(identity)
 
 
-def _junctors(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
+def _junctors(schema: Schema, value: Any, path: str) -> Iterator[Cause | _Ruled]:
     """allOf, anyOf, oneOf and not: value rules without structure of their own."""
     for inner in schema.get("allOf") or []:
-        yield from check(inner, value, ABSENT, path)
+        yield from _check(inner, value, ABSENT, path)
     any_of = schema.get("anyOf") or []
     if any_of and not any(_passes(inner, value) for inner in any_of):
         yield _named(path, "must validate at least one schema (anyOf)")
-        yield from check(any_of[0], value, ABSENT, path)
+        yield from _check(any_of[0], value, ABSENT, path)
     one_of = schema.get("oneOf") or []
     passed = sum(_passes(inner, value) for inner in one_of)
     if one_of and passed != 1:
         found = "Found none valid" if passed == 0 else f"Found {passed} valid alternatives"
         yield _named(path, f"must validate one and only one schema (oneOf). {found}")
         if passed == 0:
-            yield from check(one_of[0], value, ABSENT, path)
+            yield from _check(one_of[0], value, ABSENT, path)
     if schema.get("not") is not None and _passes(schema["not"], value):
         yield _named(path, "must not validate the schema (not)")
 
 
 def _passes(schema: Schema, value: Any) -> bool:
-    return next(check(schema, value, ABSENT, ""), None) is None
+    return next(_check(schema, value, ABSENT, ""), None) is None
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,80 @@
+"""Writes `embedded/api/internals.json`: the shape of a pod inside kube-apiserver.
+
+A refused change of a pod is shown as a difference of its internal form, whose fields have the names and the order of
+Go structs. For every type that a pod's spec reaches: each field's Go name and type (`+` before an embedded one). Named
+types that are no structs are replaced by what they stand for. Read from the module k8s.io/kubernetes, version 1.34.4,
+in the module cache (`make real` fills it):
+
+    python tools/generate/internals.py [--check] [--modules ~/go/pkg/mod]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+TARGET = Path(__file__).resolve().parents[2] / "src/apportion/embedded/api/internals.json"
+VERSION = "v1.34.4"
+ROOTS = ("PodSpec",)
+
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_NAMED = re.compile(r"^type (\w+) ([\w\[\].*]+)$", re.MULTILINE)
+_FIELD = re.compile(r"^\t(?:([A-Z]\w*(?:, \w+)*)\s+)?([\w.*\[\]]+)\s*(?:`[^`]*`)?\s*(?://.*)?$", re.MULTILINE)
+_WORD = re.compile(r"[A-Z]\w*")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
+    parser.add_argument("--modules", type=Path, default=Path.home() / "go/pkg/mod")
+    arguments = parser.parse_args()
+    source = arguments.modules / f"k8s.io/kubernetes@{VERSION}/pkg/apis/core/types.go"
+    if not source.exists():
+        done = "checked" if arguments.check else "written"
+        print(f"not {done}: there is no k8s.io/kubernetes {VERSION} in {arguments.modules}; `make real` gets it")
+        return 0 if arguments.check else 1
+    types = read(source.read_text())
+    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in sorted(types.items())]
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    same = TARGET.exists() and TARGET.read_text() == text
+    if not same and not arguments.check:
+        TARGET.write_text(text)
+    if not same:
+        print(f"{'differs' if arguments.check else 'wrote'}: {TARGET.name}, {len(types)} types")
+    return 1 if arguments.check and not same else 0
+
+
+def read(source: str) -> dict[str, list[list[str]]]:
+    structs = {name: _fields(body) for name, body in _STRUCT.findall(source)}
+    named = dict(_NAMED.findall(source))
+    found: dict[str, list[list[str]]] = {}
+    waiting = list(ROOTS)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = [[field, _resolved(kind, named)] for field, kind in structs[name]]
+        waiting += [word for _, kind in found[name] for word in _WORD.findall(kind) if word in structs]
+    return found
+
+
+def _fields(body: str) -> list[tuple[str, str]]:
+    return [(name or f"+{kind}", kind) for name, kind in _FIELD.findall(body) if name or kind[0].isupper()]
+
+
+def _resolved(kind: str, named: dict[str, str]) -> str:
+    """The type with names that are no structs spelled out; what another package defines stays as it is."""
+    if "." in kind:
+        return kind
+    before = ""
+    while before != kind:
+        before = kind
+        kind = _WORD.sub(lambda match: named.get(match[0], match[0]), kind)
+    return kind
+
+
+if __name__ == "__main__":
+    sys.exit(main())
