@@ -1,1 +1,1 @@
-pytest_plugins = ["tests.rules_report", "tests.skips_report", "tests.grounds.fixtures"]
+pytest_plugins = ["tests.rules_report", "tests.skips_report", "tests.grounds.fixtures", "tests.contract.rounds"]

@@ -67,15 +67,28 @@ async def test_relative_files_are_found_beside_the_kubeconfig(api: ScriptedApi, 
 
 
 async def test_a_client_certificate_is_shown_to_the_server(tmp_path: Path) -> None:
-    api = ScriptedApi()
-    context = AUTHORITY.issue([], ["127.0.0.1"]).server_context()
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=AUTHORITY.bundle.decode())
     pair = AUTHORITY.issue(common_name="me", organizations=["system:masters"], client=True)
     user = {
         "client-certificate-data": base64.b64encode(pair.cert_pem).decode(),
         "client-key-data": base64.b64encode(pair.key_pem).decode(),
     }
+    assert (("commonName", "me"),) in await subject_shown(user, tmp_path)
+
+
+async def test_an_exec_plugin_may_give_a_client_certificate(tmp_path: Path) -> None:
+    pair = AUTHORITY.issue(common_name="plugged", client=True)
+    status = {"clientCertificateData": pair.cert_pem.decode(), "clientKeyData": pair.key_pem.decode()}
+    (tmp_path / "answer").write_text(json.dumps({"kind": "ExecCredential", "status": status}))
+    user = {"exec": {"command": "cat", "args": [str(tmp_path / "answer")]}}
+    assert (("commonName", "plugged"),) in await subject_shown(user, tmp_path)
+
+
+async def subject_shown(user: dict[str, Any], folder: Path) -> Any:
+    """Whom a server that asks for certificates saw."""
+    api = ScriptedApi()
+    context = AUTHORITY.issue([], ["127.0.0.1"]).server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=AUTHORITY.bundle.decode())
     seen: list[Any] = []
 
     async def look(request: web.Request) -> None:
@@ -83,8 +96,8 @@ async def test_a_client_certificate_is_shown_to_the_server(tmp_path: Path) -> No
 
     api.faults.append(Fault(lambda _: True, look))
     async with serving(api, tls=context):
-        await ask(kubeconfig(tmp_path / "c", api.url, user), api)
-    assert (("commonName", "me"),) in seen[0]
+        await ask(kubeconfig(folder / "c", api.url, user), api)
+    return seen[0]
 
 
 async def test_an_exec_plugin_is_run_and_run_again_when_its_token_expires(api: ScriptedApi, tmp_path: Path) -> None:

@@ -186,6 +186,31 @@ async def test_resync_tells_of_everything_again(api: ScriptedApi, client: Client
     assert sum("watch" not in request.query for request in api.requests) == 1
 
 
+class Counted(Bare):
+    spec: dict[str, int] = {}
+
+
+async def test_an_object_that_cannot_be_read_any_more_is_gone_until_it_can(api: ScriptedApi, client: Client) -> None:
+    informer = Informer(client, PODS, into=Counted, namespace="default")
+    task = asyncio.create_task(informer.run())
+    try:
+        await api.put(PATH, "a", spec={"n": 1})
+        await becomes(lambda: informer.get("a", "default") is not None)
+        await api.put(PATH, "a", spec={"n": "many"})
+        await becomes(lambda: informer.get("a", "default") is None)
+        await api.put(PATH, "a", spec={"n": 2})
+        await becomes(lambda: informer.get("a", "default") is not None)
+        api.collections[PATH]["a"]["spec"] = {"n": "again"}
+        await api.remove(PATH, "a")
+        await becomes(lambda: informer.get("a", "default") is None)
+        watches = [request for request in api.requests if "watch" in request.query]
+        assert len(watches) == 1, "without listing again"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 async def test_a_listener_that_fails_stops_nobody(api: ScriptedApi, client: Client) -> None:
     async with following(client) as (informer, ledger):
 

@@ -116,3 +116,20 @@ async def test_a_result_asks_to_look_again() -> None:
         await asyncio.sleep(100)
     assert count == 3
     assert queue.idle
+
+
+async def test_a_long_queue_of_work_that_never_waits_leaves_others_their_turn() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+    done: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        done.append(key)
+
+    for number in range(100):
+        queue.add(str(number))
+    async with working(queue, reconcile):
+        await asyncio.sleep(0)
+        assert len(done) < 100
+        while not queue.idle:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert len(done) == 100

@@ -168,17 +168,19 @@ async def test_objects_come_into_and_go_out_of_view(ask: Asking, maps: str) -> N
 async def test_bookmarks_come_before_a_watch_ends(ask: Asking, maps: str) -> None:
     await make(ask, maps, "a")
     start = (await ask("GET", maps)).meta["resourceVersion"]
-    await ask("PATCH", f"{maps}/a", {"data": {"x": "y"}}, MERGE_PATCH)
-    events: list[dict[str, Any]] = []
-    for _ in range(3):  # a real server sends them by a timer of its own and may miss the end of one watch
-        events = await ask.watched(
-            maps, resourceVersion=start, allowWatchBookmarks="true", timeoutSeconds="5", fieldSelector="metadata.name=b"
-        )
-        if events:
+    for attempt in range(3):  # a real server sends them by a timer of its own and may miss the end of one watch
+        unseen = {"fieldSelector": "metadata.name=b", "allowWatchBookmarks": "true", "timeoutSeconds": "5"}
+        async with ask.following(maps, resourceVersion=start, **unseen) as watch:
+            # A real server repeats no version to a watch: something must have happened since it began.
+            changed = await ask("PATCH", f"{maps}/a", {"data": {"x": str(attempt)}}, MERGE_PATCH)
+            assert watch.reader is not None
+            await asyncio.wait([watch.reader], timeout=20)
+        if watch.events:
             break
-    assert {event["type"] for event in events} == {"BOOKMARK"}
-    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) >= int(start)
-    assert events[-1]["object"]["kind"] == "ConfigMap"
+    assert {event["type"] for event in watch.events} == {"BOOKMARK"}
+    last = watch.events[-1]["object"]
+    assert int(last["metadata"]["resourceVersion"]) >= int(changed.meta["resourceVersion"])
+    assert last["kind"] == "ConfigMap"
 
 
 async def test_initial_events_end_with_a_marked_bookmark(ask: Asking, maps: str) -> None:

@@ -179,6 +179,19 @@ async def test_webhooks_are_told_what_happens(hooks: Hooks, maps: str, namespace
     }
 
 
+async def test_a_name_that_is_to_be_generated_is_not_known_yet(hooks: Hooks, maps: str) -> None:
+    await hooks.register(
+        hooks.hook("tell", "/tell", objectSelector={"matchLabels": {"tell": "me"}}),
+        hooks.hook("named", "/annotate/a", matchConditions=[{"name": "n", "expression": "has(object.metadata.name)"}]),
+        mutating=True,
+    )
+    body = {"metadata": {"generateName": "x-", "labels": {"tell": "me"}}}
+    made = await hooks.ask("POST", maps, body)
+    assert '\\"name\\": \\"\\"' in made.warnings[0]
+    assert made.meta["name"].startswith("x-")
+    assert "annotations" not in made.meta
+
+
 async def test_match_conditions_choose_by_expression(hooks: Hooks, maps: str) -> None:
     condition = {"name": "named", "expression": "object.metadata.name.startsWith('no-')"}
     await hooks.register(hooks.hook("no", "/deny", matchConditions=[condition]))

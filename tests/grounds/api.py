@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import yaml
 
 JSON = dict[str, Any]
+_JSON = "application/json"
 
 
 class RefusedError(AssertionError):
@@ -23,6 +24,7 @@ class RefusedError(AssertionError):
     def __init__(self, method: str, path: str, code: int, body: str) -> None:
         super().__init__(f"{method} {path}: {code} {body[:500]}")
         self.code = code
+        self.body = body
 
 
 class Api:
@@ -41,8 +43,8 @@ class Api:
         )
         self._connection = http.client.HTTPSConnection(address.hostname, address.port, context=tls, timeout=30)
 
-    def get(self, path: str) -> JSON:
-        answer: JSON = json.loads(self.send("GET", path))
+    def get(self, path: str, *, accept: str = _JSON) -> JSON:
+        answer: JSON = json.loads(self.send("GET", path, accept=accept))
         return answer
 
     def items(self, path: str) -> list[JSON]:
@@ -72,31 +74,31 @@ class Api:
             if error.code != 404:
                 raise
 
-    def send(self, method: str, path: str, body: JSON | None = None, kind: str = "application/json") -> str:
+    def send(self, method: str, path: str, body: JSON | None = None, kind: str = _JSON, *, accept: str = "*/*") -> str:
         encoded = json.dumps(body) if body is not None else None
-        code, text = self._ask(method, path, encoded, kind)
+        headers = {"Authorization": f"Bearer {self._user['token']}", "Content-Type": kind, "Accept": accept}
+        code, text = self._ask(method, path, encoded, headers)
         for _ in range(20):
             if code != http.HTTPStatus.TOO_MANY_REQUESTS:
                 break
             # Seen while the storage of a new kind is being made.
             time.sleep(0.5)
-            code, text = self._ask(method, path, encoded, kind)
+            code, text = self._ask(method, path, encoded, headers)
         if code >= http.HTTPStatus.BAD_REQUEST:
             raise RefusedError(method, path, code, text)
         return text
 
-    def _ask(self, method: str, path: str, encoded: str | None, kind: str) -> tuple[int, str]:
+    def _ask(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[int, str]:
         reused = self._connection.sock is not None
         try:
-            return self._exchange(method, path, encoded, kind)
+            return self._exchange(method, path, body, headers)
         except (http.client.HTTPException, OSError):
             self._connection.close()
             if not reused:
                 raise
-            return self._exchange(method, path, encoded, kind)
+            return self._exchange(method, path, body, headers)
 
-    def _exchange(self, method: str, path: str, body: str | None, kind: str) -> tuple[int, str]:
-        headers = {"Authorization": f"Bearer {self._user['token']}", "Content-Type": kind}
+    def _exchange(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[int, str]:
         self._connection.request(method, path, body, headers)
         answer = self._connection.getresponse()
         return answer.status, answer.read().decode()

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.grounds import cgroups
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "tools" / "real" / "build.py"
 
@@ -84,9 +86,9 @@ def _refused_namespaces() -> str | None:
 
 
 def _refused_cgroups() -> str | None:
-    folder = Path("/sys/fs/cgroup")
+    folder = cgroups.MOUNT
     if not (folder / "memory").is_dir() and not (folder / "cgroup.controllers").exists():
-        return "no cgroups under /sys/fs/cgroup: mount them (a privileged container has them)"
+        return f"no cgroups under {folder}: mount them (a privileged container has them)"
     if not os.access(folder / "memory" if (folder / "memory").is_dir() else folder, os.W_OK):
-        return "/sys/fs/cgroup is read-only: use a privileged container or a VM"
+        return f"{folder} is read-only: use a privileged container or a VM"
     return None

@@ -36,6 +36,10 @@ class Embedded(Cluster):
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         self._process.terminate()
         try:

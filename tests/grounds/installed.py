@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.grounds import images
+from tests.grounds.api import Api
 from tests.grounds.binaries import ROOT
 from tests.grounds.node import RealNode
 from tests.grounds.waiting import NeverHappenedError, until
@@ -35,6 +37,10 @@ class Installed:
         self.await_ready()
         until(lambda: self.cluster.api.exists(SWITCHES), "the operator makes its settings object")
 
+    @property
+    def api(self) -> Api:
+        return self.cluster.api
+
     def kubectl(self, *args: str, input: str | None = None, check: bool = True) -> str:  # noqa: A002
         return self.cluster.kubectl(*args, input=input, check=check)
 
@@ -58,14 +64,15 @@ class Installed:
     def processes(self, app: str) -> list[int]:
         """Ids of a plane's own processes; the pause process of its pod is not one."""
         found = [pid for pod in self.pods(app) for pid in self.node.processes_of(pod["metadata"]["uid"])]
-        return [pid for pid in found if b"apportion" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [pid for pid in found if b"apportion" in _command(pid)]
 
     def kill(self, app: str) -> None:
         """SIGKILL, as a crash or the kernel's OOM killer would; the kubelet starts it again."""
         processes = self.processes(app)
         assert processes, f"{app} does not run"
         for pid in processes:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def claims(self, pod_uid: str | None = None) -> list[Json]:
         claims = self.cluster.api.items(CLAIMS)
@@ -77,12 +84,23 @@ class Installed:
     def slices(self) -> list[Json]:
         """What exists on the node's emulated GPUs."""
         state = self.node.path("/var/lib/apportion/emulated-gpus.json")
-        found: list[Json] = json.loads(state.read_text()).get("slices", []) if state.exists() else []
-        return found
+        if not state.exists():
+            return []
+        return [one for gpu in json.loads(state.read_text())["gpus"] for one in gpu["slices"]]
+
+    def left_on_nodes(self) -> list[str]:
+        return [*self.cdi_files(), *(one["uuid"] for one in self.slices())]
 
     def _all_ready(self, app: str) -> bool:
         pods = self.pods(app)
         return bool(pods) and all(_ready(pod) for pod in pods)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended since it was listed
+        return b""
 
 
 def _ready(pod: Json) -> bool:

@@ -105,20 +105,42 @@ class RealNode:
         found: set[int] = set()
         for folder in (cgroups.MOUNT / "pids" / self.cgroup, cgroups.MOUNT / self.cgroup):
             for listing in folder.glob(f"**/pod{pod_uid}/**/cgroup.procs"):
-                found.update(int(line) for line in listing.read_text().split())
+                with suppress(OSError):  # the group went away while we looked
+                    found.update(int(line) for line in listing.read_text().split())
         return sorted(found)
+
+    def power_off(self) -> None:
+        """Every process ends at once; what lay in memory (`/run`, mounts, cgroups) is gone, the disk is kept."""
+        self.kubelet.kill()
+        self._kill_all(spare=self._anchor.pid)
+        cgroups.remove(self.cgroup)
+        # Volumes and root file systems of containers, then `/run` itself; deepest first.
+        forget = (
+            "awk '$2 ~ \"^(/run|/var/lib/kubelet)/\" {print $2}' /proc/mounts | sort -r"
+            ' | while read -r mount; do umount -l "$mount"; done; rm -rf /run/*; mkdir /run/cdi /run/lock'
+        )
+        self.run("sh", "-c", forget)
+
+    def power_on(self) -> None:
+        cgroups.create(self.cgroup)
+        self.containerd = self._start_containerd()
+        self.start_kubelet()
+        self.await_ready()
 
     def close(self) -> None:
         """The machine burns down: no process says goodbye, and the Node object goes too."""
         self.kubelet.kill()
-        for pid in (*self._own_processes(), *cgroups.processes(self.cgroup)):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill_all()
         cgroups.remove(self.cgroup)
         with suppress(RuntimeError):  # there is no bridge before the first pod
             run(self._box, ["ip", "link", "delete", f"pods{self._number}"])
         run(self._box, ["ip", "address", "delete", f"{self.address}/32", "dev", "ground0"])
         self.plane.api.delete(f"/api/v1/nodes/{self.name}")
+
+    def _kill_all(self, *, spare: int | None = None) -> None:
+        for pid in {*self._own_processes(), *cgroups.processes(self.cgroup)} - {spare}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _own_processes(self) -> list[int]:
         """Of the node itself, shims included; containers have mounts of their own."""

@@ -18,7 +18,7 @@ import yaml
 
 from tests.grounds import binaries
 from tests.grounds.cluster import Cluster
-from tests.grounds.waiting import until
+from tests.grounds.waiting import NeverHappenedError, until
 
 Json = dict[str, Any]
 NAMESPACE = "kubectl-user"
@@ -35,10 +35,7 @@ class Telling:
 
     def __call__(self, *args: str, input: str | None = None, fails: bool = False, editor: str | None = None) -> str:  # noqa: A002
         """Run it, keep it in the transcript, and give what it printed."""
-        code, said = self._run(args, input, editor)
-        self.transcript.append(f"$ kubectl {' '.join(args)}\n{steady(said)}[exit code {code}]")
-        assert bool(code) == fails, f"kubectl {' '.join(args)}: exit code {code}: {said}"
-        return said
+        return self._keep(args, *self._run(args, input, editor), fails=fails)
 
     def aside(self, *args: str, input: str | None = None) -> str:  # noqa: A002
         """The same without a place in the transcript: what it prints depends on the moment."""
@@ -62,8 +59,19 @@ class Telling:
 
     def until(self, args: tuple[str, ...], holds: Callable[[str], bool]) -> str:
         """What `kubectl args...` prints once it is as wished; only this last answer enters the transcript."""
-        until(lambda: holds(self._run(args, None, None)[1]), f"kubectl {' '.join(args)}", within=30)
-        return self(*args)
+        last = (0, "")
+
+        def ask() -> bool:
+            nonlocal last
+            last = self._run(args, None, None)
+            return holds(last[1])
+
+        try:
+            until(ask, f"kubectl {' '.join(args)}", within=60)
+        except NeverHappenedError as error:
+            error.add_note(last[1])
+            raise
+        return self._keep(args, *last, fails=False)
 
     @contextmanager
     def following(self, *args: str) -> Iterator[Shown]:
@@ -79,6 +87,11 @@ class Telling:
             process.terminate()
             process.wait(timeout=10)
         self.transcript.append(f"$ kubectl {' '.join(args)} (followed)")
+
+    def _keep(self, args: tuple[str, ...], code: int, said: str, *, fails: bool) -> str:
+        self.transcript.append(f"$ kubectl {' '.join(args)}\n{steady(said)}[exit code {code}]")
+        assert bool(code) == fails, f"kubectl {' '.join(args)}: exit code {code}: {said}"
+        return said
 
     def _run(self, args: tuple[str, ...], given: str | None, editor: str | None) -> tuple[int, str]:
         done = subprocess.run(
@@ -156,12 +169,16 @@ _PASSING = [
         (r"^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ .*\n", ""),
         (r"/\S+/(LIVE|MERGED)-\d+", r"\1"),
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
+        (r"containerd://[0-9a-f]{64}", "CONTAINER"),
+        # Images that no registry was asked for have no digest of one.
+        (r"(\S+@)?sha256:[0-9a-f]{64}", "IMAGE"),
+        (r"(Restart Count: +)[1-9]\d*", r"\1SOME"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?", "TIME"),
         (r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d \S+", "TIME"),
         (r"(resourceVersion\W+)\d+", r"\1NUMBER"),
         (rf"-{_HASHED}{{6,10}}-{_HASHED}{{5}}\b", "-HASH-HASH"),
         (rf"(-|pod-template-hash\W+){_HASHED}{{8,10}}\b", r"\1HASH"),
-        (r"(kube-api-access|endpointslice.discovery.k8s.io/\w+|once|hello)-[a-z0-9]{5}\b", r"\1-HASH"),
+        (r"(kube-api-access|endpointslice.discovery.k8s.io/\w+|once|hello|fails)-[a-z0-9]{5}\b", r"\1-HASH"),
         (r"\b\d+\.\d+\.\d+\.\d+(:\d{5})?\b", "ADDRESS"),
         (r" \(x\d+ over [\ddhms]+\)", ""),
         (r"<invalid>|\b(\d+(d|h|m(?!s)|s|ms))+\b", "AGE"),

@@ -1,21 +1,24 @@
 """Every command of kubectl that people use, told in chapters, on the embedded cluster and beside a real one.
 
-The chapters about objects also stand beside a real control plane: where the two print different things, the
-assertion shows the difference. Those about pods that run are told on an embedded node alone.
+Each chapter is told on the embedded cluster and again on a real one (those about pods that run on a real node):
+where the two print different things, the assertion shows the difference.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.grounds import fixtures
 from tests.grounds.cluster import Cluster
 from tests.grounds.control_plane import ControlPlane
 from tests.grounds.embedded import Embedded
-from tests.kubectl import reading, removing, running, telling, writing
+from tests.grounds.node import RealNode
+from tests.kubectl import describing, reading, removing, running, telling, writing
 from tests.kubectl.telling import Telling
 
 pytestmark = pytest.mark.kubectl
@@ -34,6 +37,8 @@ OBJECTS: tuple[Chapter, ...] = (
     writing.patch_in_three_ways,
     writing.replace_edit_label_and_annotate,
     writing.refusals_name_the_field,
+    describing.small_kinds_are_made_and_described,
+    describing.manifests_with_mistakes_are_refused,
     removing.delete_by_name_selector_and_file,
     removing.delete_cascades,
     removing.scale_and_roll_without_nodes,
@@ -49,6 +54,8 @@ PODS: tuple[Chapter, ...] = (
 )
 objects = pytest.mark.parametrize("chapter", OBJECTS, ids=lambda chapter: chapter.__name__)
 pods = pytest.mark.parametrize("chapter", PODS, ids=lambda chapter: chapter.__name__)
+# Not told on the real node, which others use at the same time: its taint would evict their pods too.
+on_a_node = pytest.mark.parametrize("chapter", PODS[:-1], ids=lambda chapter: chapter.__name__)
 
 
 class Told:
@@ -74,7 +81,9 @@ def without_nodes(embedded_cluster: Embedded, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def with_a_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     fixtures.require(("kubectl",))
-    cluster = Embedded(tmp_path_factory.mktemp("one-node"), "--bare", "--nodes", "1", "--restart-backoff", "1")
+    folder = tmp_path_factory.mktemp("one-node")
+    (folder / "topology.yaml").write_text(yaml.safe_dump({"pools": [{"name": "n", "nodeNames": ["n1"]}]}))
+    cluster = Embedded(folder, "--bare", "--topology", str(folder / "topology.yaml"), "--restart-backoff", "1")
     yield Told(cluster, tmp_path_factory.mktemp("kubectl"))
     cluster.close()
 
@@ -97,6 +106,14 @@ def test_kubectl_prints_what_it_prints_on_a_real_control_plane(
     compare(without_nodes.transcript(chapter), tell_all(chapter, control_plane, tmp_path))
 
 
+@on_a_node
+@pytest.mark.real
+def test_kubectl_prints_what_it_prints_on_a_real_node(
+    chapter: Chapter, with_a_node: Told, real_node: RealNode, tmp_path: Path
+) -> None:
+    compare(with_a_node.transcript(chapter), tell_all(chapter, real_node.plane, tmp_path))
+
+
 def tell_all(chapter: Chapter, cluster: Cluster, folder: Path) -> list[str]:
     with telling.chapter(cluster, folder / chapter.__name__) as tell:
         chapter(tell)
@@ -104,5 +121,8 @@ def tell_all(chapter: Chapter, cluster: Cluster, folder: Path) -> list[str]:
 
 
 def compare(embedded: list[str], real: list[str]) -> None:
+    """The first command that printed something else, as a diff from the real cluster to ours."""
     for ours, theirs in zip(embedded, real, strict=True):
-        assert ours == theirs
+        if ours != theirs:
+            diff = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), "real", "embedded", n=99, lineterm="")
+            pytest.fail("\n".join(diff), pytrace=False)

@@ -83,6 +83,11 @@ class Informer(Generic[T]):
     def has_synced(self) -> bool:
         return self._synced.is_set()
 
+    @property
+    def version(self) -> str:
+        """The resourceVersion up to which every change has been seen."""
+        return self._version
+
     async def synced(self) -> None:
         """Wait until the first list is complete and its listeners have run."""
         await self._synced.wait()
@@ -94,6 +99,10 @@ class Informer(Generic[T]):
             self._tell(listener, None, obj)
 
     # Following the server
+
+    async def load(self) -> None:
+        """List once, without following; unlike `run` it lets errors out."""
+        await self._list()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -148,6 +157,8 @@ class Informer(Generic[T]):
                 self._version = event.resource_version or self._version
                 if event.object is not None:
                     self._change(_key(event.object), None if event.type == watching.DELETED else event.object)
+                elif event.key is not None:
+                    self._change(event.key, None)
 
     def _change(self, key: Key, new: T | None) -> None:
         old = self._objects.get(key)

@@ -21,11 +21,15 @@ ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOO
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One change. A bookmark's object is None: it only carries the version."""
+    """One change. A bookmark's object is None: it only carries the version.
+
+    An object that cannot be read counts as gone, as lists leave it out: DELETED with its key and no object.
+    """
 
     type: str
     object: T | None
     resource_version: str
+    key: tuple[str, str] | None = None
 
 
 async def events(
@@ -34,9 +38,7 @@ async def events(
     stream = await opening
     try:
         async for line in _lines(stream):
-            event = _event(line, into, kind)
-            if event is not None:
-                yield event
+            yield _event(line, into, kind)
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
@@ -54,7 +56,7 @@ async def _lines(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     # A broken last line is no event: the connection ended inside it, and the next watch brings it again.
 
 
-def _event(line: bytes, into: type[T], kind: Kind) -> WatchEvent[T] | None:
+def _event(line: bytes, into: type[T], kind: Kind) -> WatchEvent[T]:
     raw = wire.decode(line, wire.RawEvent)
     if raw.type == ERROR:
         status: dict[str, Any] = wire.decode(raw.object, dict)
@@ -66,5 +68,6 @@ def _event(line: bytes, into: type[T], kind: Kind) -> WatchEvent[T] | None:
         item = wire.decode(raw.object, into)
     except msgspec.ValidationError as error:
         log.error("%s cannot be read and is left out: %s", wire.describe(raw.object, kind), error)  # noqa: TRY400
-        return None
+        namespace, name, _, version = wire.identify(wire.decode(raw.object, dict))
+        return WatchEvent(DELETED, None, version, (namespace, name))
     return WatchEvent(raw.type, item, wire.identify(item).resource_version)

@@ -128,6 +128,8 @@ class WorkQueue(Generic[K]):
                     self._wake()
             if again is not None:
                 self.add_after(key, again)
+            # A reconcile against a server in this process may never wait: others must have their turn all the same.
+            await asyncio.sleep(0)
 
     def _failed(self, key: K) -> float:
         count = self._failures[key] = self._failures.get(key, 0) + 1
