@@ -19,7 +19,7 @@ from apportion.embedded.api.server import ApiServer
 
 SETTINGS = Settings(listen="127.0.0.1:0", probes="127.0.0.1:0", limits=Limits(drain_seconds=0))
 ACCESS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-NEEDED = (*ACCESS, "CustomResourceDefinition", "MutatingWebhookConfiguration")
+NEEDED = (*ACCESS, "CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from apportion import manifests
 from apportion.apis import names
 from tests.admission.accounts import plane, refusals, remove_workloads, separate_cluster
 from tests.admission.samples import both, container, pod, resources
+from tests.grounds.api import RefusedError
 from tests.grounds.cluster import Cluster
 from tests.grounds.control_plane import ControlPlane
 from tests.grounds.first import SERVICE_ADDRESS
@@ -26,6 +27,7 @@ __all__ = ["separate_cluster"]  # a fixture, found by name
 CONFIGURATION = (
     f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{names.SLICE_WEBHOOK_CONFIGURATION}"
 )
+GUARD = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{names.GUARD_WEBHOOK_CONFIGURATION}"
 SLICED = {"nvidia.com/mig-1g.5gb": "2"}
 BY_HAND = {
     "apiVersion": "discovery.k8s.io/v1",
@@ -57,12 +59,15 @@ def workspace(installed: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def webhook(installed: Cluster, tmp_path: Path) -> Iterator[None]:
+    endpoints = f"/apis/discovery.k8s.io/v1/namespaces/{names.DAS_NAMESPACE}/endpointslices"
     if isinstance(installed, ControlPlane):
-        installed.api.create(f"/apis/discovery.k8s.io/v1/namespaces/{names.DAS_NAMESPACE}/endpointslices", BY_HAND)
+        installed.api.create(endpoints, BY_HAND)
     addresses = [f"--listen={SERVICE_ADDRESS}:8443", f"--probes={SERVICE_ADDRESS}:9402"]
     with plane(installed, "das-operator-webhook", ["webhook", *addresses], tmp_path):
         until(lambda: bundles(installed) and all(bundles(installed)), "the bundle is published")
+        until(lambda: answers(installed), "the webhook answers")
         yield
+    installed.api.delete(f"{endpoints}/by-hand")
 
 
 def test_d02_pods_without_a_gpu_start_while_the_webhook_is_down_and_others_do_not(
@@ -130,6 +135,41 @@ def test_s01_m01_m02_d05_r01_an_api_server_calls_us(
     assert refusals(installed) == []
 
 
+def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, workspace: str, webhook: None) -> None:
+    del webhook
+    every = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    by_hand = [
+        pod(container() | {"env": [every]}),
+        pod(container(), init=[container("i") | {"env": [every]}]),
+        pod(container(), annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
+    ]
+    for index, body in enumerate(by_hand):
+        refusal = create(installed, workspace, f"by-hand-{index}", body, check=False)
+        assert "GPUs are given by the scheduler" in refusal or "devices are injected for the GPU" in refusal, refusal
+    foreign = pod(container(limits={"mig.das.com/1g.5gb": "1"}), schedulerName="theirs")
+    assert "this scheduler cannot place MIG slices" in create(installed, workspace, "foreign", foreign, check=False)
+    preset = pod(container(limits=SLICED), nodeName="n1")
+    assert "leave nodeName out" in create(installed, workspace, "preset", preset, check=False)
+
+    create(installed, workspace, "later", pod(container()))
+    later = f"/api/v1/namespaces/{workspace}/pods/later"
+    note = ("annotate", "pod", "later", "-n", workspace)
+    assert "devices are injected" in installed.kubectl(*note, "cdi.k8s.io/mine=nvidia.com/gpu=all", check=False)
+    assert "annotated" in installed.kubectl(*note, "example.com/mine=yes")
+    debugger = {"name": "debug", "image": "busybox:1.36", "env": [every]}
+    change = {"spec": {"ephemeralContainers": [debugger]}}
+    strategic = "application/strategic-merge-patch+json"
+    with pytest.raises(RefusedError, match="GPUs are given by the scheduler"):
+        installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
+    debugger["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
+
+    annotated = {"name": "share", "annotations": {"gpu-fraction": "0.5"}}
+    share = json.dumps(pod(container()) | {"metadata": annotated})
+    said = installed.kubectl("create", "-n", workspace, "-f", "-", "--warnings-as-errors", input=share, check=False)
+    assert "annotation gpu-fraction has no effect under scheduler default-scheduler" in said
+
+
 def test_r02_kubectl_applies_the_whole_folder_as_often_as_one_likes(installed: Cluster) -> None:
     folder = str(Path(manifests.__file__).parent)
     try:
@@ -150,5 +190,15 @@ def stored(cluster: Cluster, path: str) -> dict[str, Any]:
     return cluster.api.get(path)
 
 
+def answers(cluster: Cluster) -> bool:
+    body = json.dumps(pod(container(limits=SLICED)))
+    said = cluster.kubectl("create", "-f", "-", "--dry-run=server", input=body, check=False)
+    return "created (server dry run)" in said
+
+
 def bundles(cluster: Cluster) -> list[str | None]:
-    return [entry["clientConfig"].get("caBundle") for entry in cluster.api.get(CONFIGURATION)["webhooks"]]
+    return [
+        entry["clientConfig"].get("caBundle")
+        for path in (CONFIGURATION, GUARD)
+        for entry in cluster.api.get(path)["webhooks"]
+    ]

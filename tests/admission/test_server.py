@@ -16,7 +16,9 @@ import pytest
 from apportion.admission import credentials, reviewing
 from apportion.admission.credentials import Credentials, Terms
 from apportion.admission.pods import Surroundings
-from apportion.admission.server import AdmissionServer, Limits
+from apportion.admission.review import Answer, Question
+from apportion.admission.server import AdmissionServer, Limits, Rule
+from tests.admission.ground import eventually
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import OFFERS, both, container, created, pod, resources
 
@@ -28,11 +30,12 @@ SLICED = pod(container(limits={"nvidia.com/mig-1g.5gb": "2"}))
 
 @asynccontextmanager
 async def serving(
-    limits: Limits = QUICK, able: Callable[[], bool | str] = lambda: True
+    limits: Limits = QUICK, able: Callable[[], bool | str] = lambda: True, rule: Rule | None = None
 ) -> AsyncIterator[tuple[Asker, int, ssl.SSLContext, Credentials]]:
     issued = credentials.issue(TERMS, datetime.now(UTC))
     context = issued.pair.server_context()
-    rules = {"/mutate-slices": lambda question: reviewing.slices(question, lambda _: Surroundings(OFFERS))}
+    usual: Rule = lambda question: reviewing.slices(question, lambda _: Surroundings(OFFERS))  # noqa: E731
+    rules = {"/mutate-slices": rule or usual}
     server = AdmissionServer(rules, context, able=able, limits=limits)
     port = await server.start("127.0.0.1", 0)
     try:
@@ -189,7 +192,36 @@ async def test_r03_a_renewed_certificate_is_served_without_a_restart() -> None:
 
 
 async def test_r02_on_stop_requests_in_flight_are_answered() -> None:
-    async with serving(Limits(drain_seconds=0.3)) as (asker, *_):
+    arrived: list[str] = []
+    decided = asyncio.Event()
+
+    async def slow(question: Question) -> Answer:
+        arrived.append(question.uid)
+        await decided.wait()
+        return reviewing.slices(question, lambda _: Surroundings(OFFERS))
+
+    async with serving(rule=slow) as (asker, *_):
         asked = [asyncio.create_task(asker.ask(review(SLICED))) for _ in range(20)]
-        await asyncio.sleep(0)
+        await eventually(lambda: len(arrived) == len(asked), seconds=60)
+        asyncio.get_running_loop().call_later(0.3, decided.set)
     assert all(answer["allowed"] for answer in await asyncio.gather(*asked))
+
+
+async def test_r02_reviews_that_wait_for_a_decision_do_not_keep_others_from_being_read() -> None:
+    decided = asyncio.Event()
+    arrived: list[str] = []
+
+    async def slow(question: Question) -> Answer:
+        arrived.append(question.uid)
+        await decided.wait()
+        return reviewing.slices(question, lambda _: Surroundings(OFFERS))
+
+    limits = Limits(concurrent=1, waiting=3, seconds=30, drain_seconds=0)
+    async with serving(limits, rule=slow) as (asker, *_):
+        asked = [asyncio.create_task(asker.ask(review(SLICED))) for _ in range(3)]
+        await eventually(lambda: len(arrived) == len(asked), seconds=60)
+        status, text = await asker.post("/mutate-slices", json.dumps(review(SLICED)).encode())
+        assert status == 503
+        assert "too many reviews at once" in text
+        decided.set()
+        assert all(answer["allowed"] for answer in await asyncio.gather(*asked))

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from apportion.apis import kinds
@@ -103,6 +104,21 @@ def _signed(authority: Authority, terms: Terms, now: datetime) -> Credentials:
     return Credentials(authority.issue(terms.dns_names, days=terms.leaf_days, now=now), authority.bundle, authority)
 
 
+def regenerated(current: Credentials, terms: Terms, now: datetime) -> Credentials:
+    """A new serving certificate of the same authority, due or not."""
+    if current.authority is None:
+        raise ValueError(f"without {AUTHORITY_KEY} in the Secret only its owner can make new certificates")
+    return _signed(current.authority, terms, now)
+
+
+def announced(current: Credentials, terms: Terms, now: datetime) -> Credentials:
+    """A new authority beside the old one, still with the certificate of the old."""
+    if current.authority is None:
+        raise ValueError(f"without {AUTHORITY_KEY} in the Secret only its owner can make a new authority")
+    authority = current.authority.rotate(days=terms.authority_days, now=now)
+    return replace(current, authority=authority, bundle=authority.bundle)
+
+
 class SecretKeeper:
     """Reads the Secret, and writes it when something is due."""
 
@@ -122,6 +138,21 @@ class SecretKeeper:
                 return await self._attempt()
             except (errors.Conflict, errors.NotFound):
                 continue  # another replica was faster: use what it wrote
+        raise errors.Conflict(409, "Conflict", f"Secret {self._namespace}/{self._name} changes all the time")
+
+    async def change(self, how: Callable[[Credentials, Terms, datetime], Credentials]) -> Credentials:
+        """Write what `how` makes of the credentials that are there (made first if there are none)."""
+        for _ in range(ATTEMPTS):
+            current = await self.ensure()
+            secret = await self._client.get(kinds.SECRETS, self._name, namespace=self._namespace)
+            if self._read(secret) != current:
+                continue
+            wanted = how(current, self._terms, self._clock())
+            try:
+                await self._client.replace(kinds.SECRETS, {**secret, "data": wanted.data()}, namespace=self._namespace)
+            except errors.Conflict:
+                continue
+            return wanted
         raise errors.Conflict(409, "Conflict", f"Secret {self._namespace}/{self._name} changes all the time")
 
     async def _attempt(self) -> Credentials:
@@ -153,6 +184,21 @@ class SecretKeeper:
         except (ValueError, TypeError, OSError, binascii.Error) as error:
             log.warning("Secret %s cannot be used and is made anew: %s", self._name, error)
             return None
+
+
+class FolderKeeper:
+    """Credentials that somebody else keeps in files: a mounted Secret, cert-manager, a script."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def ensure(self) -> Credentials:
+        """What the files hold now. Raises ConfigError while they do not fit together."""
+        try:
+            files = {name: (self._folder / name).read_bytes() for name in (BUNDLE, CERTIFICATE, KEY)}
+            return Credentials.read({name: base64.b64encode(content).decode() for name, content in files.items()})
+        except (OSError, ValueError) as error:
+            raise errors.ConfigError(f"certificates in {self._folder} cannot be used: {error}") from error
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ owners prefer. The answers for the rules are computed when one of these changes,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from apportion.admission import mechanism
 from apportion.admission.offers import Offers
 from apportion.admission.pods import Surroundings
 from apportion.apis import kinds, names, profiles, quantity
@@ -22,24 +23,36 @@ from apportion.cluster.informer import Informer
 class Knowledge:
     """Follows nodes, accelerators, namespaces and, where one is configured, runtime classes."""
 
-    def __init__(self, client: Client, *, catalogued: Iterable[str], runtime_class: str | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        catalogued: Iterable[str],
+        runtime_class: str | None = None,
+        tiers: Sequence[str] = mechanism.DEFAULT_TIERS,
+        slicing: bool = True,
+    ) -> None:
+        """`slicing`: the kinds of the slicing planes are installed; else their informer is somebody else's to run."""
         self._catalogued = frozenset(catalogued)
         self._runtime_class = runtime_class
+        self._tiers = tuple(tiers)
+        self._slicing = slicing
         self._static = Tally(static_profiles)
         self._dynamic = Tally(dynamic_profiles)
         self._offers: Offers | None = None
-        self._nodes = Informer(client, kinds.NODES, into=Node)
-        self._accelerators = Informer(
+        self.nodes = Informer(client, kinds.NODES, into=Node)
+        self.accelerators = Informer(
             client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=names.DAS_NAMESPACE
         )
-        self._namespaces = Informer(client, kinds.NAMESPACES, into=Bare)
+        self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare)
         self._runtime_classes = Informer(client, kinds.RUNTIME_CLASSES, into=Bare)
-        self._nodes.on_change(lambda old, new: self._note(self._static, old, new))
-        self._accelerators.on_change(lambda old, new: self._note(self._dynamic, old, new))
+        self.nodes.on_change(lambda old, new: self._note(self._static, old, new))
+        self.accelerators.on_change(lambda old, new: self._note(self._dynamic, old, new))
 
     @property
     def informers(self) -> list[Informer[Any]]:
-        followed: list[Informer[Any]] = [self._nodes, self._accelerators, self._namespaces]
+        followed: list[Informer[Any]] = [self.nodes, self.namespaces]
+        followed += [self.accelerators] if self._slicing else []
         return followed + ([self._runtime_classes] if self._runtime_class else [])
 
     def synced(self) -> bool | str:
@@ -49,12 +62,17 @@ class Knowledge:
 
     def around(self, namespace: str) -> Surroundings:
         """What the rules must know for a pod of this namespace."""
-        known = self._namespaces.get(namespace)
+        known = self.namespaces.get(namespace)
         return Surroundings(
             self.offers,
             namespace_annotations=known.metadata.annotations if known else {},
+            tiers=self._tiers,
             runtime_class=self._usable_runtime_class(),
         )
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        known = self.namespaces.get(namespace)
+        return known.metadata.labels if known else {}
 
     @property
     def offers(self) -> Offers:

@@ -11,12 +11,19 @@ import logging
 import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from apportion.admission import metrics, reviewing
-from apportion.admission.credentials import Credentials, SecretKeeper, Terms, service_names
+from apportion.admission import guard, mechanism, metrics, reviewing
+from apportion.admission.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.fallback import story
+from apportion.admission.fallback.desk import Desk, Patience
+from apportion.admission.fallback.reviewer import Reviewer
+from apportion.admission.fallback.shelf import Shelf
+from apportion.admission.fallback.sight import Sight
 from apportion.admission.knowledge import Knowledge
-from apportion.admission.server import AdmissionServer, Limits
+from apportion.admission.optional import OptionalKinds
+from apportion.admission.server import AdmissionServer, Limits, Rule
 from apportion.admission.trust import Caller, Publisher
 from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
@@ -28,10 +35,17 @@ from apportion.core.catalog import Catalog
 
 log = logging.getLogger(__name__)
 
-SLICES_PATH = "/mutate-slices"
-CALLERS = (Caller(kinds.MUTATING_WEBHOOKS, names.SLICE_WEBHOOK_CONFIGURATION),)
+SLICES, GUARD, FALLBACK = PARTS = ("slices", "guard", "fallback")
+PATHS = {SLICES: "/mutate-slices", GUARD: "/validate", FALLBACK: "/mutate-fallback"}
+CALLERS = {
+    SLICES: Caller(kinds.MUTATING_WEBHOOKS, names.SLICE_WEBHOOK_CONFIGURATION),
+    GUARD: Caller(kinds.VALIDATING_WEBHOOKS, names.GUARD_WEBHOOK_CONFIGURATION),
+    FALLBACK: Caller(kinds.MUTATING_WEBHOOKS, names.FALLBACK_WEBHOOK_CONFIGURATION),
+}
 LOOK_AGAIN_SECONDS = 3600.0
 """How often certificates are looked at even if nothing changes; they live for months."""
+FILES_AGAIN_SECONDS = 1.0
+"""How often certificate files are looked at: nobody tells us when they change."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +54,17 @@ class Settings:
 
     listen: str
     probes: str
+    serve: tuple[str, ...] = (SLICES, GUARD)
     namespace: str = names.DAS_NAMESPACE
     service: str = names.WEBHOOK_SERVICE
     secret: str = names.WEBHOOK_CERTIFICATE_SECRET
+    certificates: Path | None = None
+    """A folder with ca.crt, tls.crt and tls.key; None: the Secret, which we keep ourselves."""
     runtime_class: str | None = None
+    exempt: tuple[str, ...] = guard.EXEMPT
+    tiers: tuple[str, ...] = mechanism.DEFAULT_TIERS
+    promises: str = names.FALLBACK_PROMISES
+    patience: Patience = field(default_factory=Patience)
     limits: Limits = field(default_factory=Limits)
 
 
@@ -58,25 +79,38 @@ class Webhook:
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._settings = settings
+        slicing = SLICES in settings.serve
         self._knowledge = Knowledge(
-            client, catalogued=Catalog.shipped().profile_names(), runtime_class=settings.runtime_class
+            client,
+            catalogued=Catalog.shipped().profile_names(),
+            runtime_class=settings.runtime_class,
+            tiers=settings.tiers,
+            slicing=slicing,
         )
+        self._fallback = Fallback(client, settings, self._knowledge) if FALLBACK in settings.serve else None
         self._terms = Terms(service_names(settings.service, settings.namespace))
-        self._keeper = SecretKeeper(client, namespace=settings.namespace, name=settings.secret, terms=self._terms)
-        self._publisher = Publisher(client, CALLERS, service=settings.service, namespace=settings.namespace)
+        self._keeper: SecretKeeper | FolderKeeper = (
+            FolderKeeper(settings.certificates)
+            if settings.certificates is not None
+            else SecretKeeper(client, namespace=settings.namespace, name=settings.secret, terms=self._terms)
+        )
+        callers = [CALLERS[part] for part in settings.serve]
+        self._publisher = Publisher(client, callers, service=settings.service, namespace=settings.namespace)
         self._secret = Informer(
             client, kinds.SECRETS, into=Bare, namespace=settings.namespace, fields=f"metadata.name={settings.secret}"
         )
-        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._served: Credentials | None = None
-        self._work: WorkQueue[str] = WorkQueue("certificates")
+        self._work: WorkQueue[str] = WorkQueue("certificates", longest_backoff=5.0)
         self._draining = False
         self.bound = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            informers = [*self._knowledge.informers, *self._publisher.informers, self._secret]
+            informers = [*self._knowledge.informers, *self._publisher.informers, *self._secret_informers]
             background = [tasks.create_task(informer.run()) for informer in informers]
+            if self._fallback is not None:
+                background.append(tasks.create_task(self._fallback.run()))
             background.append(tasks.create_task(self._follow_certificates()))
             try:
                 await self._serve()
@@ -86,18 +120,12 @@ class Webhook:
 
     async def _serve(self) -> None:
         server = AdmissionServer(
-            {SLICES_PATH: lambda question: reviewing.slices(question, self._knowledge.around)},
-            self._context,
-            able=self._knowledge.synced,
+            {PATHS[part]: self._rule(part) for part in self._settings.serve},
+            self.context,
+            able=self._able,
             limits=self._settings.limits,
         )
-        ready = {
-            "knowledge": self._knowledge.synced,
-            "certificate": lambda: self._served is not None,
-            "trust": self._publisher.published,
-            "running": lambda: "draining" if self._draining else True,
-        }
-        async with probes.serve(self._settings.probes, ready=ready) as probed:
+        async with probes.serve(self._settings.probes, ready=self._checks) as probed:
             host, port = probes.address(self._settings.listen)
             try:
                 bound = await server.start(host, port)
@@ -108,11 +136,39 @@ class Webhook:
                 self._draining = True
                 await server.stop()
 
+    @property
+    def _checks(self) -> dict[str, probes.Check]:
+        return {
+            "knowledge": self._able,
+            "certificate": lambda: self._served is not None,
+            "trust": self._publisher.published,
+            "running": lambda: "draining" if self._draining else True,
+        }
+
+    def ready(self) -> bool:
+        return all(check() is True for check in self._checks.values())
+
+    def _rule(self, part: str) -> Rule:
+        if part == FALLBACK:
+            assert self._fallback is not None
+            return self._fallback.reviewer.answer
+        if part == GUARD:
+            return lambda question: guard.judge(question, self._settings.exempt)
+        return lambda question: reviewing.slices(question, self._knowledge.around)
+
+    def _able(self) -> bool | str:
+        known = self._knowledge.synced()
+        return known if known is not True or self._fallback is None else self._fallback.synced()
+
+    @property
+    def _secret_informers(self) -> list[Informer[Any]]:
+        return [self._secret] if self._settings.certificates is None else []
+
     async def _follow_certificates(self) -> None:
         """Look at the Secret and the configurations at the start, at every change, and now and then."""
         self._publisher.on_change(lambda: self._work.add(self._settings.secret))
         self._secret.on_change(lambda _old, _new: self._work.add(self._settings.secret))
-        followed: list[Informer[Any]] = [*self._publisher.informers, self._secret]
+        followed: list[Informer[Any]] = [*self._publisher.informers, *self._secret_informers]
         for informer in followed:
             await informer.synced()
         self._work.add(self._settings.secret)
@@ -122,9 +178,35 @@ class Webhook:
         credentials = await self._keeper.ensure()
         await self._publisher.publish(credentials.bundle)
         if self._served is None or self._served.pair != credentials.pair:
-            credentials.pair.load_into(self._context)
+            credentials.pair.load_into(self.context)
             self._served = credentials
             metrics.CERTIFICATE_EXPIRY.set(credentials.pair.expires.timestamp())
             left = credentials.pair.expires - datetime.now(UTC)
             log.info("serving a certificate that is valid for %d days", left.days)
-        return LOOK_AGAIN_SECONDS
+        return LOOK_AGAIN_SECONDS if self._settings.certificates is None else FILES_AGAIN_SECONDS
+
+
+class Fallback:
+    """What only fallback needs: a view of all pods, the promises, and somebody who decides."""
+
+    def __init__(self, client: Client, settings: Settings, knowledge: Knowledge) -> None:
+        self._sight = Sight(
+            client, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
+        )
+        slicing: list[Informer[Any]] = [] if SLICES in settings.serve else [knowledge.accelerators]
+        self._optional = OptionalKinds(client, [*slicing, self._sight.claims], names.DAS_NAMESPACE)
+        shelf = Shelf(client, namespace=settings.namespace, name=settings.promises)
+        self._desk = Desk(client, self._sight, shelf, settings.patience)
+        self.reviewer = Reviewer(client, knowledge, self._desk, settings.tiers)
+
+    def synced(self) -> bool | str:
+        known = self._sight.synced()
+        return known if known is not True else self._optional.synced()
+
+    async def run(self) -> None:
+        story.set_up()
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._sight.informers:
+                tasks.create_task(informer.run())
+            tasks.create_task(self._optional.run())
+            tasks.create_task(self._desk.run())

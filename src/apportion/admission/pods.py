@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apportion.admission import mechanism, memory, requests, slices, updates
+from apportion.admission.fallback import tiers
 from apportion.admission.mechanism import Mechanism
 from apportion.admission.offers import Offers
 from apportion.admission.requests import Want
@@ -67,7 +68,7 @@ def _mechanism(wants: list[Want], annotations: Mapping[str, str], around: Surrou
         around.offers,
         preferred=preferred,
         bound_to_dynamic=slices.profiles_of(wants, ours=True),
-        tiers=around.tiers,
+        tiers=tiers.read(annotations, around.namespace_annotations, around.tiers, around.offers.static).tiers,
     )
 
 

@@ -116,6 +116,18 @@ def refused(uid: str, error: InputError) -> Answer:
     return Answer(_encoded({"uid": uid, "allowed": False, "status": status}), "refused")
 
 
+def later(uid: str, message: str, seconds: int = 1) -> Answer:
+    """Neither yes nor no: the caller should ask again. Client libraries do so by themselves."""
+    status = {
+        "status": "Failure",
+        "code": 429,
+        "reason": "TooManyRequests",
+        "message": message,
+        "details": {"retryAfterSeconds": seconds},
+    }
+    return Answer(_encoded({"uid": uid, "allowed": False, "status": status}), "overloaded")
+
+
 def _encoded(response: dict[str, Any]) -> bytes:
     return _encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 

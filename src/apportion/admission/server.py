@@ -1,8 +1,9 @@
 """The HTTPS face of admission: reads reviews within bounds, hands them to the rules, answers.
 
 Whatever arrives, the caller gets an answer that says what was wrong: too large, too slow, not JSON, not
-a review. An API server with failure policy Fail then shows that text to the user. The rules themselves
-are pure and take well under a millisecond, so a request's time is spent waiting for its bytes.
+a review. An API server with failure policy Fail then shows that text to the user. Most rules are pure and take
+well under a millisecond, so a request's time is spent waiting for its bytes; those that must wait for others
+give their slot to somebody else meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -22,7 +23,7 @@ from apportion.apis.errors import InputError
 
 log = logging.getLogger(__name__)
 
-Rule = Callable[[Question], Answer]
+Rule = Callable[[Question], Answer | Awaitable[Answer]]
 Check = Callable[[], bool | str]
 
 
@@ -33,6 +34,8 @@ class Limits:
     body_bytes: int = 8 * 1024 * 1024
     """An update carries two objects, and an API server stores at most about 1.5 MiB each."""
     concurrent: int = 64
+    waiting: int = 2000
+    """Reviews in all, those that wait for a decision included; more are turned away at once."""
     seconds: float = 9.0
     """Below the 10 s after which the API server stops waiting, so that our reason is heard."""
     drain_seconds: float = 2.0
@@ -54,6 +57,7 @@ class AdmissionServer:
         self._able = able
         self._limits = limits or Limits()
         self._slots = asyncio.Semaphore(self._limits.concurrent)
+        self._present = 0
         self._rules = dict(rules)
         app = web.Application(client_max_size=self._limits.body_bytes)
         for path in self._rules:
@@ -86,33 +90,50 @@ class AdmissionServer:
     async def _respond(self, request: web.Request) -> tuple[web.Response, str]:
         if request.content_type != "application/json":
             return _complaint(415, f"expected application/json, got {request.content_type}"), "malformed"
+        if self._present >= self._limits.waiting:
+            return _complaint(503, "too many reviews at once; try again", retry_after=1), "overloaded"
+        self._present += 1
         try:
             async with asyncio.timeout(self._limits.seconds):
-                async with self._slots:
-                    body = await request.read()
-                    return self._answer(request.path, body)
+                return await self._answer(request)
         except TimeoutError:
             message = f"busy or body too slow: no complete review within {self._limits.seconds:g} s; try again"
             return _complaint(503, message, retry_after=1), "overloaded"
         except web.HTTPRequestEntityTooLarge:
             return _complaint(413, f"a review may have {self._limits.body_bytes} bytes"), "malformed"
+        finally:
+            self._present -= 1
 
-    def _answer(self, path: str, body: bytes) -> tuple[web.Response, str]:
-        able = self._able()
-        if able is not True:
-            return _complaint(503, f"not ready to judge: {able or 'not yet'}; try again", retry_after=1), "overloaded"
+    async def _answer(self, request: web.Request) -> tuple[web.Response, str]:
+        path = request.path
         try:
-            answer = self._judge(path, review.parse(body))
+            async with self._slots:
+                body = await request.read()
+                able = self._able()
+                if able is not True:
+                    message = f"not ready to judge: {able or 'not yet'}; try again"
+                    return _complaint(503, message, retry_after=1), "overloaded"
+                question = review.parse(body)
+                judged = self._judge(path, question)
+            answer = judged if isinstance(judged, Answer) else await self._awaited(question, judged)
         except BadReview as error:
             return _complaint(400, str(error)), "malformed"
+        except (TimeoutError, web.HTTPException):
+            raise
         except Exception:
             log.exception("%s: a rule failed", path)
             return _complaint(500, "apportion: internal error, see the webhook's log"), "failed"
         return web.Response(body=answer.body, content_type="application/json"), answer.outcome
 
-    def _judge(self, path: str, question: Question) -> Answer:
+    def _judge(self, path: str, question: Question) -> Answer | Awaitable[Answer]:
         try:
             return self._rules[path](question)
+        except InputError as error:
+            return reviewing.refusal(question, error)
+
+    async def _awaited(self, question: Question, judged: Awaitable[Answer]) -> Answer:
+        try:
+            return await judged
         except InputError as error:
             return reviewing.refusal(question, error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,10 +13,19 @@ from apportion.apis import names
 def command(
     listen: Annotated[str, typer.Option(help="Where to serve reviews over TLS.")] = "127.0.0.1:8443",
     probes: Annotated[str, typer.Option(help="Where to serve /healthz, /readyz and /metrics.")] = "127.0.0.1:9402",
+    serve: Annotated[
+        str, typer.Option(help="Which rules to serve, with commas between: slices, guard, fallback.")
+    ] = "slices,guard",
     namespace: Annotated[
         str, typer.Option(help="Namespace of the Service and the certificates.")
     ] = names.DAS_NAMESPACE,
     service: Annotated[str, typer.Option(help="Service under which API servers call us.")] = names.WEBHOOK_SERVICE,
+    secret: Annotated[
+        str, typer.Option(help="Secret with the certificates; made and renewed if it is not there.")
+    ] = names.WEBHOOK_CERTIFICATE_SECRET,
+    certificates: Annotated[
+        Path | None, typer.Option(help="Folder with ca.crt, tls.crt and tls.key instead of the Secret.")
+    ] = None,
     runtime_class: Annotated[
         str,
         typer.Option(
@@ -23,15 +33,51 @@ def command(
             envvar="APPORTION_RUNTIME_CLASS",
         ),
     ] = "",
+    exempt: Annotated[
+        str,
+        typer.Option(
+            help="Namespaces whose pods may name GPUs by hand, with commas between; empty: the system's own.",
+            envvar="APPORTION_EXEMPT_NAMESPACES",
+        ),
+    ] = "",
+    tiers: Annotated[
+        str,
+        typer.Option(help="The cluster's fallback ladder, largest first.", envvar="APPORTION_FALLBACK_TIERS"),
+    ] = "7g.70gb > 3g.40gb > 2g.20gb > 1g.10gb",
+    promise_seconds: Annotated[
+        float,
+        typer.Option(help="How long a promise holds whose pod never comes.", envvar="APPORTION_PROMISE_SECONDS"),
+    ] = 30.0,
     log_level: Annotated[
         str, typer.Option(help="Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
     ] = "Normal",
 ) -> None:
     """Serve admission reviews until stopped."""
     from apportion.admission import main
+    from apportion.admission.fallback import tiers as ladder
+    from apportion.admission.fallback.desk import Patience
+    from apportion.admission.guard import EXEMPT
+    from apportion.apis.errors import InputError
     from apportion.cluster import process
 
+    parts = tuple(dict.fromkeys(part.strip() for part in serve.split(",")))
+    if not parts or not set(parts) <= set(main.PARTS):
+        raise typer.BadParameter(f"{serve!r}: name one or more of {', '.join(main.PARTS)}", param_hint="--serve")
+    try:
+        steps = ladder.parse(tiers, "--tiers")
+    except InputError as error:
+        raise typer.BadParameter(str(error), param_hint="--tiers") from None
     settings = main.Settings(
-        listen=listen, probes=probes, namespace=namespace, service=service, runtime_class=runtime_class or None
+        listen=listen,
+        probes=probes,
+        serve=parts,
+        namespace=namespace,
+        service=service,
+        secret=secret,
+        certificates=certificates,
+        runtime_class=runtime_class or None,
+        exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()) or EXEMPT,
+        tiers=steps,
+        patience=Patience(lifetime=promise_seconds),
     )
     process.run(lambda: main.run(settings), name="webhook", level=log_level)

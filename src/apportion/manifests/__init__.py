@@ -1,12 +1,13 @@
 """What is installed: the same objects for the embedded cluster, a real one, and `kubectl apply -f`.
 
 The files are numbered in the order in which they must be there: namespace, kinds, then plane by plane
-first what it may do and then what it is.
+first what it may do and then what it is. Folders hold what is installed on its own: `fallback`.
 """
 
 from __future__ import annotations
 
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import msgspec
@@ -18,18 +19,22 @@ __all__ = ["files", "load"]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def files() -> list[str]:
+def files(part: str = "") -> list[str]:
     """The names of the manifest files, in order."""
-    return sorted(entry.name for entry in resources.files(__name__).iterdir() if entry.name.endswith(".yaml"))
+    return sorted(entry.name for entry in _folder(part).iterdir() if entry.name.endswith(".yaml"))
 
 
-def load() -> list[dict[str, Any]]:
+def load(part: str = "") -> list[dict[str, Any]]:
     """Every object, in the order in which to apply them; each call gives copies that share nothing."""
-    return [document for name in files() for document in _documents(name)]
+    return [document for name in files(part) for document in _documents(_folder(part).joinpath(name).read_text())]
 
 
-def _documents(name: str) -> list[dict[str, Any]]:
-    text = resources.files(__name__).joinpath(name).read_text()
+def _folder(part: str) -> Traversable:
+    root = resources.files(__name__)
+    return root.joinpath(part) if part else root
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
     read = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
     # Anchors make parts of a YAML document one object; through JSON they become separate ones.
     copies: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(read))

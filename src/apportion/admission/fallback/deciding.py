@@ -1,0 +1,80 @@
+"""Keep, fall back, wait, pend or refuse: one pod against the fleet as it stands. Pure.
+
+Tier by tier, the wanted one first: a tier that has room is taken. A tier that only promises occupy is waited
+for, since a promise may come to nothing. A tier that pods occupy is passed over. Below the last tier there
+is nothing to wait for: the pod keeps that tier and pends, or is refused where its owner prefers that.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from apportion.admission.fallback.promises import Promise, kind_of
+from apportion.admission.fallback.standing import Standing, devices, pieces
+from apportion.admission.fallback.tiers import REJECT, Wishes
+from apportion.apis.request import Request
+
+
+class Outcome(enum.Enum):
+    """How a pod is answered; WAIT is no answer yet."""
+
+    PLACED = "placed"
+    PEND = "pend"
+    REJECT = "reject"
+    WAIT = "wait"
+    RETRY = "retry"
+
+
+@dataclass
+class Case:
+    """One pod under review. `request(n)` is what it asks for n steps down."""
+
+    id: str
+    request: Callable[[int], Request]
+    steps: int
+    wishes: Wishes
+    generate_name: str = ""
+    dry_run: bool = False
+    stale: dict[str, str] = field(default_factory=dict)
+    """Pods, by their node, that a look at the server showed to be gone: nothing is decided until we see it too."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`steps` down; `promise` must be written before the answer is given."""
+
+    outcome: Outcome
+    steps: int = 0
+    promise: Promise | None = None
+    node: str = ""
+
+
+WAITING = Verdict(Outcome.WAIT)
+
+
+def judge(standing: Standing, case: Case, now: float) -> Verdict:
+    """Decide. What is promised is entered into the standing, so that the next case sees it."""
+    for steps in range(case.steps + 1):
+        request = case.request(steps)
+        plan = standing.place(request)
+        if plan is not None:
+            node = plan.binds[0].node
+            held = tuple(pieces(plan))
+            plan.undo(standing.fleet)
+            if case.dry_run:
+                return Verdict(Outcome.PLACED, steps, node=node)
+            promise = Promise(case.id, now, kind(case, request), node, steps, dict(request.resources), held)
+            standing.promise(promise)
+            return Verdict(Outcome.PLACED, steps, promise, node)
+        undecided = steps < case.steps or case.wishes.at_end == REJECT
+        if undecided and standing.fits_but_for_promises(request):
+            return WAITING
+    if case.wishes.at_end == REJECT:
+        return Verdict(Outcome.REJECT, case.steps)
+    return Verdict(Outcome.PEND, case.steps)
+
+
+def kind(case: Case, request: Request) -> str:
+    return kind_of(request.namespace, request.owner or "", case.generate_name or request.name, devices(request))

@@ -1,0 +1,228 @@
+"""From a question of the API server to the answer of fallback: whom it concerns, and what is changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from apportion.admission import differ, mechanism, requests, review, slices
+from apportion.admission.fallback import stepping, story, tiers
+from apportion.admission.fallback.deciding import Case, Outcome, Verdict
+from apportion.admission.fallback.desk import Desk
+from apportion.admission.fallback.standing import request_of
+from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.knowledge import Knowledge
+from apportion.admission.mechanism import Mechanism
+from apportion.admission.requests import Want
+from apportion.admission.review import Answer, Question
+from apportion.apis import kinds, names
+from apportion.apis.errors import RequestError
+from apportion.apis.noderules import NodeRules
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request
+from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
+from apportion.cluster import errors
+from apportion.cluster.client import Client
+
+ROOT = "spec"
+TEMPLATE_ROOT = "spec.template.spec"
+TEMPLATES = {("batch", "Job"), ("apps", "Deployment")}
+
+
+class Reviewer:
+    """Answers `/mutate-fallback`."""
+
+    def __init__(self, client: Client, knowledge: Knowledge, desk: Desk, ladder: Sequence[str]) -> None:
+        self._client = client
+        self._knowledge = knowledge
+        self._desk = desk
+        self._ladder = tuple(ladder)
+
+    async def answer(self, question: Question) -> Answer:
+        """Raises InputError for what is refused."""
+        what = (question.kind.group, question.kind.kind)
+        if question.sub_resource or (what != ("", "Pod") and what not in TEMPLATES):
+            return review.allowed(question.uid)
+        if question.operation == "UPDATE" and what == ("", "Pod"):
+            return self._updated(question)
+        if question.operation != "CREATE":
+            return review.allowed(question.uid)
+        if what in TEMPLATES:
+            self._look_at_template(question)
+            return review.allowed(question.uid)
+        return await self._created(question)
+
+    async def _created(self, question: Question) -> Answer:
+        pod = question.new()
+        asked = [want for _, wants in stepping.read(pod, ROOT) for want in wants]
+        metadata = requests.mapping(pod.get("metadata"), "metadata")
+        if not asked or await self._left_alone(question, metadata):
+            return review.allowed(question.uid)
+        name = _name(question, metadata)
+        annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
+        around = self._knowledge.around(question.namespace)
+        wishes = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
+        slices.check(asked, around.offers)
+        story.reviewing("pod", name)
+        story.requests("pod", name, _profiles(asked))
+        if not self._concerns(asked, annotations, around.namespace_annotations, wishes):
+            return review.allowed(question.uid)
+        began = time.monotonic()
+        case = _case(question, pod, asked, wishes)
+        verdict = await self._desk.ask(case)
+        answer = _answer(question, name, wishes, verdict)
+        story.decided(
+            {
+                "pod": name,
+                "wanted": "+".join(_profiles(asked)),
+                "outcome": verdict.outcome.value,
+                "steps": verdict.steps,
+                "node": verdict.node or "-",
+                "dry_run": str(bool(question.dry_run)).lower(),
+                "waited_ms": int(1000 * (time.monotonic() - began)),
+            }
+        )
+        return answer
+
+    def _concerns(
+        self, asked: Sequence[Want], annotations: Mapping[str, str], namespace: Mapping[str, str], wishes: Wishes
+    ) -> bool:
+        """Devices cut beforehand always; slices made on demand only where somebody wrote a ladder (D01)."""
+        preferred = mechanism.preference(
+            (f"metadata.annotations[{names.MIG_MODE}]", annotations.get(names.MIG_MODE)),
+            (f"annotation {names.MIG_MODE} of the namespace", namespace.get(names.MIG_MODE)),
+        )
+        ours = slices.profiles_of(asked, ours=True)
+        theirs = slices.profiles_of(asked, ours=False)
+        decided = mechanism.decide(
+            theirs, self._knowledge.offers, preferred=preferred, bound_to_dynamic=ours, tiers=wishes.tiers
+        )
+        if decided is Mechanism.static:
+            return True
+        return wishes.chosen and bool(ours) and not theirs
+
+    async def _left_alone(self, question: Question, metadata: Mapping[str, Any]) -> bool:
+        """Opted out, or admitted by Kueue, whose quota was taken for what the pod asks for (F05, M04)."""
+        labels = requests.mapping(metadata.get("labels"), "metadata.labels")
+        namespace = self._knowledge.namespace_labels(question.namespace)
+        if any(each.get(names.FALLBACK_OPT_OUT_LABEL) == names.FALLBACK_OPT_OUT for each in (labels, namespace)):
+            return True
+        notes = requests.mapping(metadata.get("annotations"), "metadata.annotations")
+        if any(str(key).startswith(names.KUEUE_PREFIX) for key in (*labels, *notes)):
+            return True
+        owners = metadata.get("ownerReferences")
+        for owner in owners if isinstance(owners, list) else []:
+            if isinstance(owner, dict) and owner.get("kind") == "Job" and owner.get("controller") and owner.get("name"):
+                return await self._queued(question.namespace, str(owner["name"]))
+        return False
+
+    async def _queued(self, namespace: str, job: str) -> bool:
+        try:
+            found = await self._client.get(kinds.JOBS, job, namespace=namespace)
+        except errors.NotFound:
+            return False
+        return names.KUEUE_QUEUE_LABEL in (found["metadata"].get("labels") or {})
+
+    def _updated(self, question: Question) -> Answer:
+        before, after, old = question.new(), question.new(), question.old()
+        metadata = requests.mapping(old.get("metadata"), "metadata")
+        annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
+        around = self._knowledge.around(question.namespace)
+        wishes = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
+        stepping.repeat(after, old, wishes, ROOT)
+        return review.allowed(question.uid, differ.difference(before, after))
+
+    def _look_at_template(self, question: Question) -> None:
+        """Logged, never changed: the pods are decided when they come."""
+        obj = question.new()
+        template = requests.mapping(requests.mapping(obj.get("spec"), "spec").get("template"), "spec.template")
+        asked = [want for _, wants in stepping.read(template, TEMPLATE_ROOT) for want in wants]
+        name = _name(question, requests.mapping(obj.get("metadata"), "metadata"))
+        story.reviewing(question.kind.kind, name)
+        if asked:
+            story.requests(question.kind.kind, name, _profiles(asked))
+            story.template(question.kind.kind, name)
+
+
+def _answer(question: Question, name: str, wishes: Wishes, verdict: Verdict) -> Answer:
+    if verdict.outcome is Outcome.RETRY:
+        return review.later(
+            question.uid,
+            f"pod {name}: devices are promised to pods that have not appeared yet, so it cannot be said now whether "
+            "this one must fall back; retry in a moment",
+        )
+    before, after = question.new(), question.new()
+    taken = stepping.step(after, ROOT, wishes, verdict.steps)
+    if verdict.outcome is Outcome.REJECT:
+        raise RequestError(
+            f"metadata.annotations[{names.FALLBACK_AT_END}]",
+            tiers.REJECT,
+            f"no tier is free ({taken or 'the wanted one is the last'}); try later, or write {tiers.PEND} to wait",
+            code="NoTierFree",
+        )
+    if not taken:
+        return review.allowed(question.uid)
+    story.falls(name, taken)
+    if not question.dry_run:
+        story.applied(name)
+    return review.allowed(question.uid, differ.difference(before, after))
+
+
+def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], wishes: Wishes) -> Case:
+    metadata = requests.mapping(pod.get("metadata"), "metadata")
+    known: dict[int, Request] = {}
+
+    def request(steps: int) -> Request:
+        if steps not in known:
+            known[steps] = _request(question, wishes, steps)
+        return known[steps]
+
+    request(0)  # what cannot be read is refused before anybody waits for it
+    return Case(
+        id=question.uid,
+        request=request,
+        steps=stepping.most_steps([want.profile for want in asked], wishes.tiers),
+        wishes=wishes,
+        generate_name=str(metadata.get("generateName") or ""),
+        dry_run=bool(question.dry_run),
+    )
+
+
+def _request(question: Question, wishes: Wishes, steps: int) -> Request:
+    body = question.new()
+    stepping.step(body, ROOT, wishes, steps)
+    try:
+        pod = msgspec.convert(body, Pod)
+    except msgspec.ValidationError as error:
+        raise RequestError("pod", question.name or "(no name yet)", f"cannot be read: {error}") from None
+    pod.metadata.namespace = question.namespace
+    pod.metadata.uid = f"review/{question.uid}"
+    request = request_of(pod)
+    return msgspec.structs.replace(request, rules=_narrowed(request.rules, wishes))
+
+
+def _narrowed(rules: NodeRules, wishes: Wishes) -> NodeRules:
+    """The pod's own rules about nodes, and the hints."""
+    selector = tuple(dict.fromkeys((*rules.selector, *wishes.nodes)))
+    required = rules.required
+    if wishes.products:
+        product = Requirement(key=names.GPU_PRODUCT_LABEL, operator="In", values=wishes.products)
+        terms = required.node_selector_terms if required is not None else (NodeSelectorTerm(),)
+        required = NodeSelector(
+            node_selector_terms=tuple(
+                msgspec.structs.replace(term, match_expressions=(*term.match_expressions, product)) for term in terms
+            )
+        )
+    return msgspec.structs.replace(rules, selector=selector, required=required)
+
+
+def _profiles(asked: Sequence[Want]) -> list[str]:
+    return list(dict.fromkeys(want.profile for want in asked))
+
+
+def _name(question: Question, metadata: Mapping[str, Any]) -> str:
+    name = question.name or metadata.get("name") or metadata.get("generateName") or "?"
+    return f"{question.namespace}/{name}"

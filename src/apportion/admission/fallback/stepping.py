@@ -1,0 +1,145 @@
+"""A pod some tiers lower: its devices, in every container alike, and the annotation that says so.
+
+All containers step together. A device at the end of the ladder, or not on it, stays what it is. Where two
+profiles of a container meet on one tier their numbers add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apportion.admission import memory, requests
+from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.requests import Container, Want
+from apportion.apis import names, profiles
+
+ARROW = "->"
+
+
+def most_steps(wanted: Sequence[str], ladder: Sequence[str]) -> int:
+    """How often the pod can step down until nothing can go lower."""
+    return max((len(ladder) - 1 - ladder.index(profile) for profile in wanted if profile in ladder), default=0)
+
+
+def lower(counts: Mapping[str, int], wishes: Wishes, steps: int) -> dict[str, int]:
+    """One container's devices that many steps down."""
+    result: dict[str, int] = {}
+    for profile, count in counts.items():
+        target = _tier(profile, wishes.tiers, steps)
+        number = _same_memory(profile, target, count) if wishes.keep_memory else count
+        result[target] = result.get(target, 0) + number
+    return result
+
+
+def path(wanted: Sequence[str], ladder: Sequence[str], steps: int) -> str:
+    """`7g.70gb->3g.40gb->2g.20gb`; several profiles with commas between."""
+    found = []
+    for profile in sorted({each for each in wanted if each in ladder}, key=ladder.index):
+        start = ladder.index(profile)
+        passed = ladder[start : start + steps + 1]
+        if len(passed) > 1:
+            found.append(ARROW.join(passed))
+    return ",".join(found)
+
+
+def step(pod: dict[str, Any], root: str, wishes: Wishes, steps: int) -> str:
+    """Bring a pod's JSON that many steps down; returns the path, empty if nothing changes."""
+    asked = read(pod, root)
+    wanted = [want.profile for _, wants in asked for want in wants]
+    taken = path(wanted, wishes.tiers, steps)
+    if not taken:
+        return ""
+    for container, wants in asked:
+        _replace(container, wants, lower(_counts(wants), wishes, steps))
+    metadata = pod["metadata"] = requests.mapping(pod.get("metadata"), "metadata")
+    if any(want.ours for _, wants in asked for want in wants):
+        after = [(container, memory.needed(wants)) for container, wants in read(pod, root)]
+        memory.inject(metadata, after)
+    annotations = metadata["annotations"] = metadata.get("annotations") or {}
+    annotations[names.FALLBACK_APPLIED] = taken
+    return taken
+
+
+def read(pod: dict[str, Any], root: str) -> list[tuple[Container, list[Want]]]:
+    spec = requests.mapping(pod.get("spec"), root)
+    return [(container, requests.slices(container)) for container in requests.containers(spec, root)]
+
+
+def repeat(new: dict[str, Any], old: dict[str, Any], wishes: Wishes, root: str) -> list[str]:
+    """A manifest applied again still says what it said before the fall: make it say what the pod has (D05).
+
+    Only where the same steps lead exactly to the devices that the pod has. Anything else is a change of a
+    pod's devices, and the API server refuses that in its own words.
+    """
+    taken = requests.mapping(requests.mapping(old.get("metadata"), "metadata").get("annotations"), "annotations").get(
+        names.FALLBACK_APPLIED
+    )
+    if not isinstance(taken, str) or ARROW not in taken:
+        return []
+    steps = max(part.count(ARROW) for part in taken.split(","))
+    before = {container.name: (container, wants) for container, wants in read(old, root)}
+    done = []
+    for container, wants in read(new, root):
+        held, had = before.get(container.name, (None, []))
+        if held is None or _resources(wants) == _resources(had):
+            continue
+        fresh = [want for want in wants if _resources(had).get(want.resource) != want.count]
+        goal = _counts(had)
+        if any(lower(_counts(some), wishes, steps) == goal for some in (fresh, wants)):
+            _copy(container, held)
+            done.append(f"container {container.name} stays at {', '.join(_resources(had))}")
+    if done:
+        metadata = new["metadata"] = requests.mapping(new.get("metadata"), "metadata")
+        metadata["annotations"] = (metadata.get("annotations") or {}) | {names.FALLBACK_APPLIED: taken}
+    return done
+
+
+def _counts(wants: Sequence[Want]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for want in wants:
+        counts[want.profile] = counts.get(want.profile, 0) + want.count
+    return counts
+
+
+def _resources(wants: Sequence[Want]) -> dict[str, int]:
+    return {want.resource: want.count for want in wants}
+
+
+def _tier(profile: str, ladder: Sequence[str], steps: int) -> str:
+    if profile not in ladder:
+        return profile
+    return ladder[min(ladder.index(profile) + steps, len(ladder) - 1)]
+
+
+def _same_memory(profile: str, target: str, count: int) -> int:
+    return -(-count * profiles.memory_gb(profile) // max(1, profiles.memory_gb(target)))
+
+
+def _replace(container: Container, wants: Sequence[Want], counts: Mapping[str, int]) -> None:
+    ours = any(want.ours for want in wants)
+    for want in wants:
+        container.drop(want.resource)
+    for profile, count in counts.items():
+        kept = next((want.resource for want in wants if want.profile == profile), None)
+        container.put(kept or _resource(profile, ours=ours), count)
+
+
+def _resource(profile: str, *, ours: bool) -> str:
+    return profiles.slice_resource(profile) if ours else profiles.nvidia_resource(profile)
+
+
+def _copy(container: Container, held: Container) -> None:
+    """Take over another container's devices, with their memory."""
+    for section in requests.SECTIONS:
+        for resource in [name for name in container.amounts(section) if _device(name)]:
+            del container.amounts(section)[resource]
+    resources = container.body["resources"] = container.body.get("resources") or {}
+    for section in requests.SECTIONS:
+        devices = {name: amount for name, amount in held.amounts(section).items() if _device(name)}
+        if devices:
+            resources[section] = (resources.get(section) or {}) | devices
+
+
+def _device(resource: str) -> bool:
+    return resource.startswith((names.NVIDIA_MIG_PREFIX, names.SLICE_PREFIX)) or resource == names.GPU_MEMORY

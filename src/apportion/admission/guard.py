@@ -1,0 +1,136 @@
+"""Nobody gets a GPU that was not given: what a pod must not say (D02, D03, G03).
+
+A container runtime obeys `NVIDIA_VISIBLE_DEVICES` and CDI annotations, whoever wrote them, so people may write
+only those values that ask for nothing. Requests for slices go to a scheduler that places them, and never
+straight to a node. On an update only what is new is judged: what got in before stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from apportion.admission import requests, review, slices
+from apportion.admission.requests import Container
+from apportion.admission.review import Answer, Question
+from apportion.apis import names
+from apportion.apis.errors import RequestError
+
+EXEMPT = (
+    names.DAS_NAMESPACE,
+    names.KAI_NAMESPACE,
+    names.RESERVATION_NAMESPACE,
+    names.FALLBACK_NAMESPACE,
+    "gpu-operator",
+    "kube-system",
+)
+HARMLESS = ("void", "none")
+EPHEMERAL = "ephemeralcontainers"
+_ROOT = "spec"
+
+
+def judge(question: Question, exempt: Collection[str] = EXEMPT) -> Answer:
+    """Answer `/validate`. Raises InputError for what is refused."""
+    if (question.kind.group, question.kind.kind) != ("", "Pod") or question.namespace in exempt:
+        return review.allowed(question.uid)
+    if question.operation == "CREATE" and not question.sub_resource:
+        pod = question.new()
+        check(pod, {})
+        _check_placing(pod)
+        return review.allowed(question.uid, warnings=warnings(pod))
+    if question.operation == "UPDATE" and question.sub_resource in {"", EPHEMERAL}:
+        check(question.new(), question.old())
+    return review.allowed(question.uid)
+
+
+def check(pod: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+    """Refuse devices named by hand that the old object did not name."""
+    before = set(_named_devices(old))
+    for field, value in _named_devices(pod):
+        if (field, value) not in before:
+            raise RequestError(
+                field,
+                value,
+                "GPUs are given by the scheduler and the device plugin, not named by hand; ask for a GPU in "
+                f"resources.limits and leave this out, or write {' or '.join(HARMLESS)} for no GPU",
+                code="DeviceByHand",
+            )
+    known = set(_cdi_annotations(old))
+    for field, value in _cdi_annotations(pod):
+        if (field, value) not in known:
+            raise RequestError(
+                field,
+                value,
+                "devices are injected for the GPU that the pod was given, not by annotation; ask for a GPU in "
+                "resources.limits and remove the annotation",
+                code="DeviceByHand",
+            )
+
+
+def warnings(pod: Mapping[str, Any]) -> list[str]:
+    """A share that nobody will see (D03)."""
+    scheduler = _spec(pod).get("schedulerName") or names.DEFAULT_SCHEDULER
+    if scheduler == names.KAI_SCHEDULER:
+        return []
+    return [
+        f"annotation {name} has no effect under scheduler {scheduler}; write schedulerName: {names.KAI_SCHEDULER}"
+        for name in _shares(pod)
+    ]
+
+
+def _check_placing(pod: Mapping[str, Any]) -> None:
+    spec = _spec(pod)
+    asked = [want for container in requests.containers(spec, _ROOT) for want in requests.slices(container)]
+    if any(want.ours for want in asked):
+        slices.direct(dict(spec), _ROOT)
+    node = spec.get("nodeName")
+    if node and spec.get("schedulerName") == names.KAI_SCHEDULER and _shares(pod):
+        raise RequestError(
+            "spec.nodeName",
+            node,
+            "a pod with a share of a GPU must be placed by the scheduler, or it would get none; leave nodeName out "
+            f"and use nodeSelector {names.HOSTNAME_LABEL} instead",
+            code="PresetNode",
+        )
+
+
+def _named_devices(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for container in _all_containers(_spec(pod)):
+        listed = container.body.get("env") or []
+        if not isinstance(listed, list):
+            raise RequestError(f"{container.field}.env", listed, "must be a list of names and values")
+        for variable in listed:
+            if not isinstance(variable, dict) or variable.get("name") != names.VISIBLE_DEVICES:
+                continue
+            value = str(variable.get("value") or "") if "valueFrom" not in variable else "(from elsewhere)"
+            if value not in HARMLESS:
+                yield f"{container.field}.env[{names.VISIBLE_DEVICES}]", value
+
+
+def _all_containers(spec: dict[str, Any]) -> Iterator[Container]:
+    yield from requests.containers(spec, _ROOT)
+    listed = spec.get("ephemeralContainers") or []
+    field = f"{_ROOT}.ephemeralContainers"
+    if not isinstance(listed, list):
+        raise RequestError(field, listed, "must be a list of containers")
+    for index, body in enumerate(listed):
+        yield Container(f"{field}[{index}]", requests.mapping(body, f"{field}[{index}]"))
+
+
+def _cdi_annotations(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in _annotations(pod).items():
+        if name.startswith(names.CDI_ANNOTATION_PREFIX):
+            yield f"metadata.annotations[{name}]", str(value)
+
+
+def _shares(pod: Mapping[str, Any]) -> list[str]:
+    return [name for name in (names.GPU_FRACTION, names.GPU_SHARE_MEMORY) if name in _annotations(pod)]
+
+
+def _annotations(pod: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = requests.mapping(pod.get("metadata"), "metadata")
+    return requests.mapping(metadata.get("annotations"), "metadata.annotations")
+
+
+def _spec(pod: Mapping[str, Any]) -> dict[str, Any]:
+    return requests.mapping(pod.get("spec"), _ROOT)

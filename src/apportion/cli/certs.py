@@ -1,0 +1,68 @@
+"""`apportion certs`: new certificates for a webhook that runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apportion.apis import names
+
+
+def command(
+    *,
+    namespace: Annotated[str, typer.Option(help="Namespace of the webhook.")] = names.FALLBACK_NAMESPACE,
+    service: Annotated[str, typer.Option(help="Its Service.")] = names.FALLBACK_SERVICE,
+    secret: Annotated[str, typer.Option(help="The Secret that holds them.")] = names.FALLBACK_CERTIFICATE_SECRET,
+    new_ca: Annotated[
+        bool, typer.Option("--new-ca", help="A new authority too; old and new are published together first.")
+    ] = False,
+    settle: Annotated[
+        float, typer.Option(help="Seconds between publishing a new authority and serving certificates of it.")
+    ] = 5.0,
+    configuration_out: Annotated[
+        Path | None, typer.Option(help="Write the fallback webhook's configuration with its caBundle to this file.")
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Which cluster; by default the current one.")] = None,
+) -> None:
+    """Make new certificates for a webhook; the authority stays unless --new-ca is given."""
+    from apportion.cluster.errors import ClusterError
+
+    try:
+        bundle = asyncio.run(_regenerate(namespace, service, secret, settle, kubeconfig, new_ca=new_ca))
+    except (ClusterError, ValueError) as error:
+        typer.echo(f"apportion certs: {error}", err=True)
+        raise typer.Exit(1) from None
+    if configuration_out is not None:
+        _write(configuration_out, bundle)
+        typer.echo(f"wrote {configuration_out}")
+
+
+async def _regenerate(
+    namespace: str, service: str, secret: str, settle: float, kubeconfig: Path | None, *, new_ca: bool
+) -> bytes:
+    from apportion.admission.main import CALLERS
+    from apportion.admission.regeneration import Regeneration
+    from apportion.cluster.client import Client
+
+    connected = Client.from_kubeconfig(kubeconfig) if kubeconfig is not None else Client.connect()
+    async with connected as client:
+        work = Regeneration(
+            client, list(CALLERS.values()), service=service, namespace=namespace, secret=secret, settle=settle
+        )
+        made = await (work.new_authority(typer.echo) if new_ca else work.keep_authority(typer.echo))
+    return made.bundle
+
+
+def _write(path: Path, bundle: bytes) -> None:
+    import yaml
+
+    from apportion import manifests
+    from apportion.admission.regeneration import with_bundle
+
+    configuration = next(
+        entry for entry in manifests.load("fallback") if entry["kind"] == "MutatingWebhookConfiguration"
+    )
+    path.write_text(yaml.safe_dump(with_bundle(configuration, bundle), sort_keys=False))

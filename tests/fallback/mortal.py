@@ -1,0 +1,80 @@
+"""The webhook as a process of its own that can be told to die at its n-th call of the API.
+
+`python -m tests.fallback.mortal --die-at 7 --after ...`: the process is gone, as if killed, right before the
+call leaves or right after the server has acted on it and before anybody here knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+
+from apportion.admission.fallback.desk import Patience
+from apportion.admission.main import FALLBACK, Settings, Webhook
+from apportion.admission.server import Limits
+from apportion.apis import names
+from apportion.cluster import access, process
+from apportion.cluster.client import Client
+from apportion.cluster.transport import Request, Response, Transport
+
+DEATH = 9
+
+
+class Mortal:
+    """A transport that takes the process with it."""
+
+    def __init__(self, inner: Transport, die_at: int, *, after: bool) -> None:
+        self._inner = inner
+        self._die_at = die_at
+        self._after = after
+        self._calls = itertools.count(1)
+
+    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+        fatal = next(self._calls) == self._die_at
+        if fatal and not self._after:
+            os._exit(DEATH)
+        response = await self._inner.send(request, stream=stream, timeout=timeout)
+        if fatal:
+            os._exit(DEATH)
+        return response
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--listen", required=True)
+    parser.add_argument("--lifetime", type=float, default=30.0)
+    parser.add_argument("--die-at", type=int, default=0)
+    parser.add_argument("--after", action="store_true")
+    given = parser.parse_args()
+    settings = Settings(
+        listen=given.listen,
+        probes="127.0.0.1:0",
+        serve=(FALLBACK,),
+        namespace=names.FALLBACK_NAMESPACE,
+        service=names.FALLBACK_SERVICE,
+        secret=names.FALLBACK_CERTIFICATE_SECRET,
+        patience=Patience(lifetime=given.lifetime),
+        limits=Limits(drain_seconds=0.5),
+    )
+
+    async def run() -> None:
+        transport = access.connect()
+        mortal = Mortal(transport, given.die_at, after=given.after) if given.die_at else transport
+        async with Client(mortal) as client, asyncio.TaskGroup() as tasks:
+            webhook = Webhook(client, settings)
+            tasks.create_task(webhook.run())
+            await webhook.bound
+            while webhook.ready() is not True:  # noqa: ASYNC110  a test's own loop
+                await asyncio.sleep(0.02)
+            print(f"ready {webhook.bound.result()[0]}", flush=True)
+
+    process.run(run, name="webhook", level="Normal")
+
+
+if __name__ == "__main__":
+    main()

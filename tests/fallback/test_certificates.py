@@ -1,0 +1,121 @@
+"""Certificates made anew while reviews come in: not one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apportion.admission import credentials, regeneration
+from apportion.admission.credentials import Terms
+from apportion.admission.main import CALLERS, FALLBACK
+from apportion.admission.regeneration import Regeneration
+from apportion.apis import kinds, names
+from tests.fallback.ground import NAMESPACE, SETTINGS, Ground, eventually, ground, pod
+
+TERMS = Terms(credentials.service_names(names.FALLBACK_SERVICE, NAMESPACE))
+
+
+def regenerating(it: Ground) -> Regeneration:
+    return Regeneration(
+        it.client,
+        list(CALLERS.values()),
+        service=names.FALLBACK_SERVICE,
+        namespace=NAMESPACE,
+        secret=names.FALLBACK_CERTIFICATE_SECRET,
+        settle=0.2,
+    )
+
+
+@asynccontextmanager
+async def under_load(it: Ground) -> AsyncIterator[list[int]]:
+    """Reviews without pause, each over a connection of its own; any that fails fails the test."""
+    done = [0]
+    ended = asyncio.Event()
+
+    async def ask() -> None:
+        while not ended.is_set():
+            await it.create(pod(), dry_run=True)
+            await it.server.admission.close()  # connections are made anew, so each meets the certificate of its moment
+            done[0] += 1
+
+    tasks = [asyncio.create_task(ask())]
+    try:
+        yield done
+    finally:
+        ended.set()
+        await asyncio.gather(*tasks)
+
+
+async def bundle(it: Ground) -> bytes:
+    found = await it.client.get(kinds.MUTATING_WEBHOOKS, names.FALLBACK_WEBHOOK_CONFIGURATION)
+    (only,) = {entry["clientConfig"]["caBundle"] for entry in found["webhooks"]}
+    return base64.b64decode(only)
+
+
+async def served(it: Ground) -> bytes:
+    secret = await it.client.get(kinds.SECRETS, names.FALLBACK_CERTIFICATE_SECRET, namespace=NAMESPACE)
+    return base64.b64decode(secret["data"]["tls.crt"])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_f03_certificates_are_made_anew_under_load_and_the_authority_stays(replicas: int) -> None:
+    async with ground(replicas=replicas) as it, under_load(it) as done:
+        before, first = await bundle(it), await served(it)
+        for _ in range(5):
+            reached = done[0] + 5
+            await regenerating(it).keep_authority(lambda _: None)
+            await eventually(lambda reached=reached: done[0] >= reached)
+        assert await bundle(it) == before
+        assert await served(it) != first
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_f03_a_new_authority_is_published_beside_the_old_one_first(replicas: int) -> None:
+    async with ground(replicas=replicas) as it, under_load(it) as done:
+        before = await bundle(it)
+        said: list[str] = []
+        await regenerating(it).new_authority(said.append)
+        reached = done[0] + 5
+        await eventually(lambda: done[0] >= reached)
+        after = await bundle(it)
+        assert after != before
+        assert before in after
+        assert said[0] == "new authority published beside the old one"
+
+
+async def test_f03_certificates_in_files_are_read_again_when_they_change(tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    def write(made: credentials.Credentials) -> None:
+        made.pair.save(tmp_path / "tls.crt", tmp_path / "tls.key")
+        (tmp_path / "ca.crt").write_bytes(made.bundle)
+
+    first = credentials.issue(TERMS, datetime.now(UTC))
+    write(first)
+    async with ground(settings=replace(SETTINGS, certificates=tmp_path)) as it:
+        assert await bundle(it) == first.bundle
+        assert await it.create(pod(), dry_run=True)
+        announced = credentials.announced(first, TERMS, datetime.now(UTC))
+        write(announced)
+        await eventually(lambda: trusts(it, announced.bundle))
+        write(credentials.regenerated(announced, TERMS, datetime.now(UTC)))
+        (tmp_path / "tls.key").write_text("half written")  # kept away until the files fit together again
+        assert await it.create(pod(), dry_run=True)
+
+
+async def trusts(it: Ground, wanted: bytes) -> bool:
+    return await bundle(it) == wanted
+
+
+def test_f03_a_configuration_is_printed_with_its_bundle() -> None:
+    given: dict[str, Any] = {"webhooks": [{"clientConfig": {"service": {}}}]}
+    made = regeneration.with_bundle(given, b"pem")
+    assert made["webhooks"][0]["clientConfig"]["caBundle"] == base64.b64encode(b"pem").decode()
+    assert FALLBACK in CALLERS

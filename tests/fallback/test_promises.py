@@ -1,0 +1,158 @@
+"""Promises under any order of events: never lost, never fulfilled twice, never for ever."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+from apportion.admission.fallback import promises
+from apportion.admission.fallback.promises import Book, Piece, Promise, Sighting
+
+LIFETIME = 30.0
+
+
+def promise(number: int, kind: str = "k", at: float = 100.0) -> Promise:
+    return Promise(str(number), at, kind, "n", resources={"nvidia.com/mig-2g.20gb": 1})
+
+
+def test_f04_a_pod_that_is_seen_ends_exactly_one_promise() -> None:
+    book = Book()
+    for number in range(3):
+        book = promises.added(book, promise(number), {})
+    seen = {"k": {"uid-a": Sighting(7, 101.0)}}
+    once = promises.tidied(book, seen, 102.0, LIFETIME)
+    assert [left.id for left in once.promises] == ["1", "2"]
+    assert once.pods == 7
+    assert promises.tidied(once, seen, 103.0, LIFETIME) == once
+
+
+def test_f04_versions_that_begin_anew_hold_nobody_up_for_long() -> None:
+    book = promises.tidied(promises.added(Book(), promise(0), {}), {"k": {"a": Sighting(900, 101.0)}}, 101.0, LIFETIME)
+    assert book.demands(102.0, LIFETIME) == 900
+    assert book.demands(102.0 + LIFETIME, LIFETIME) == 0
+    later = promises.added(book, promise(1, at=200.0), {})
+    assert promises.tidied(later, {"k": {"b": Sighting(5, 201.0)}}, 201.0, LIFETIME).demands(202.0, LIFETIME) == 5
+
+
+def test_f04_pods_that_were_there_before_end_no_promise() -> None:
+    there = {"k": {"uid-a": Sighting(7, 99.0)}}
+    book = promises.added(Book(), promise(0), there)
+    assert promises.tidied(book, there, 101.0, LIFETIME).promises == book.promises
+
+
+def test_f04_promises_end_after_their_lifetime_also_by_a_clock_that_is_far_ahead() -> None:
+    book = promises.added(Book(), promise(0), {})
+    assert promises.tidied(book, {}, 100.0 + LIFETIME, LIFETIME).promises
+    assert not promises.tidied(book, {}, 101.0 + LIFETIME, LIFETIME).promises
+    assert not promises.tidied(book, {}, 99.0 - LIFETIME, LIFETIME).promises
+    assert promises.next_end(book, 110.0, LIFETIME) == 20.0
+    assert promises.next_end(Book(), 110.0, LIFETIME) is None
+
+
+def test_f04_a_book_is_bounded() -> None:
+    assert Book(tuple(promise(n) for n in range(promises.MOST_PROMISES))).full
+    assert Book(seen={"k": ("x" * 10,) * 60_000}).full
+    full = Book(
+        tuple(
+            Promise(f"{n:036}", 1.0, "k" * 20, "n" * 63, resources={f"nvidia.com/mig-{i}g.20gb": 1 for i in range(8)})
+            for n in range(promises.MOST_PROMISES)
+        )
+    )
+    assert len(full.encode()) < promises.MOST_BYTES
+
+
+@given(
+    st.builds(
+        Promise,
+        id=st.text(),
+        at=st.floats(allow_nan=False, allow_infinity=False),
+        kind=st.text(),
+        node=st.text(),
+        pieces=st.tuples(st.builds(Piece)),
+    )
+)
+def test_f04_a_book_reads_back_what_was_written(made: Promise) -> None:
+    book = promises.added(Book(), made, {made.kind: {"u": Sighting(1, 1.0)}})
+    assert Book.decode(book.encode()) == book
+
+
+@dataclasses.dataclass
+class Made:
+    """A pod that was answered: whether it came, and when the server knew it."""
+
+    kind: str
+    promise: str
+    uid: str = ""
+
+
+class Replicas(RuleBasedStateMachine):
+    """Two replicas with views of their own age write one book; the test knows the truth.
+
+    At any moment, for a replica that may decide (its view is as new as the book demands): pods that came and
+    that it does not see are covered by promises of their kind.
+    """
+
+    answered = Bundle("answered")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.version = 0
+        self.book = Book()
+        self.created: list[tuple[int, str, str, float]] = []  # version, kind, uid, time
+        self.views = [0, 0]
+        self.open: list[Made] = []
+        self.count = 0
+
+    def sightings(self, replica: int) -> dict[str, dict[str, Sighting]]:
+        seen: dict[str, dict[str, Sighting]] = {}
+        for version, kind, uid, when in self.created:
+            if version <= self.views[replica]:
+                seen.setdefault(kind, {})[uid] = Sighting(version, float(int(when)))
+        return seen
+
+    @rule(replica=st.sampled_from([0, 1]), kind=st.sampled_from(["a", "b"]))
+    def decide(self, replica: int, kind: str) -> None:
+        if self.views[replica] < self.book.demands(self.now, LIFETIME):
+            return  # not before its view is new enough
+        self.count += 1
+        book = promises.tidied(self.book, self.sightings(replica), self.now, LIFETIME)
+        made = promise(self.count, kind, self.now)
+        self.book = promises.added(book, made, self.sightings(replica))
+        self.open.append(Made(kind, made.id))
+
+    @rule(data=st.data())
+    def pod_comes(self, data: st.DataObject) -> None:
+        if not self.open:
+            return
+        made = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+        self.version += 1
+        self.created.append((self.version, made.kind, f"uid-{self.version}", self.now))
+
+    @rule(replica=st.sampled_from([0, 1]), by=st.integers(1, 3))
+    def view_moves(self, replica: int, by: int) -> None:
+        self.views[replica] = min(self.version, self.views[replica] + by)
+
+    @rule(seconds=st.floats(0.0, 0.3))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def nothing_is_counted_too_little(self) -> None:
+        for replica, view in enumerate(self.views):
+            if view < self.book.demands(self.now, LIFETIME):
+                continue
+            seen = self.sightings(replica)
+            book = promises.tidied(self.book, seen, self.now, LIFETIME)
+            for kind in ("a", "b"):
+                unseen = [entry for entry in self.created if entry[1] == kind and entry[0] > view]
+                coming = [made for made in self.open if made.kind == kind]
+                covered = [each for each in book.promises if each.kind == kind]
+                assert len(covered) >= len(unseen) + len(coming)
+
+
+TestReplicas = Replicas.TestCase
+TestReplicas.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
