@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from apportion.cluster import access
 from tests.grounds import binaries
 from tests.grounds.control_plane import ControlPlane
 from tests.grounds.fixtures import require
@@ -35,5 +34,5 @@ async def any_ground(request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
             yield made
         return
     plane: ControlPlane = request.getfixturevalue("real_api")
-    async with grounds.prepared(lambda: access.from_kubeconfig(plane.kubeconfig)) as made:
+    async with grounds.prepared(plane.kubeconfig) as made:
         yield made

@@ -6,20 +6,24 @@ No kubelet runs here: a bound pod stays Pending, which is all that a scheduler c
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from apportion.apis import crds, kinds, names
 from apportion.apis.accelerators import AcceleratorProfile
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.meta import Bare, to_wire
 from apportion.apis.pods import Pod
-from apportion.cluster import credentials, errors
+from apportion.cluster import access, errors
 from apportion.cluster.client import Client, PatchType
-from apportion.cluster.transport import HttpTransport, Request, Response, Transport
+from apportion.cluster.transport import Request, Response, Transport
 from apportion.core.catalog import Catalog
 from apportion.embedded.api import bootstrap
 from apportion.embedded.api.attributes import ADMIN
@@ -60,19 +64,28 @@ class Ground:
 
     connect: Callable[[], Transport]
     client: Client
+    kubeconfig: Path  # for processes of their own
     agents: set[str] = field(default_factory=set)  # nodes whose agent frees slices
     gpus: dict[str, list[str]] = field(default_factory=dict)
 
     async def node(
-        self, name: str, *, gpus: int = 2, product: str = A100, agent: bool = True, **allocatable: str
+        self,
+        name: str,
+        *,
+        gpus: int = 2,
+        mig: int | None = None,
+        product: str = A100,
+        agent: bool = True,
+        resources: dict[str, str] | None = None,
     ) -> None:
-        """A node with GPUs in MIG mode, and its agent."""
+        """A node with GPUs, the first `mig` of them in MIG mode (all if not said), and its agent."""
+        mig = gpus if mig is None else mig
         model = Catalog.shipped().find(product)
         assert model is not None
-        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **allocatable}
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **(resources or {})}
         for profile in model.profiles:
             wire = profile.name.replace("+", names.PLUS_ON_WIRE)
-            amounts[f"{names.SLICE_PREFIX}{wire}"] = str(profile.most * gpus)
+            amounts[f"{names.SLICE_PREFIX}{wire}"] = str(profile.most * mig)
         labels = {names.HOSTNAME_LABEL: name, names.MIG_CAPABLE_LABEL: "true"}
         await self.client.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
         status = {
@@ -92,8 +105,14 @@ class Ground:
         )
         report = {
             "gpus": [
-                {"uuid": gpu, "model": product, "memoryMiB": model.memory_mib, "migEnabled": True, "profiles": profiles}
-                for gpu in self.gpus[name]
+                {
+                    "uuid": gpu,
+                    "model": product,
+                    "memoryMiB": model.memory_mib,
+                    "migEnabled": number < mig,
+                    "profiles": profiles if number < mig else [],
+                }
+                for number, gpu in enumerate(self.gpus[name])
             ],
             "agent": {"namespace": NAMESPACE, "name": f"agent-{name}", "uid": pod["metadata"]["uid"]},
             "conditions": [{"type": "Ready", "status": "True", "reason": "GPUsAccessible"}],
@@ -148,7 +167,7 @@ class Ground:
         listing = await self.client.list(kinds.ALLOCATION_CLAIMS, namespace=NAMESPACE, into=AllocationClaim)
         return sorted(listing.items, key=lambda claim: claim.name)
 
-    async def bound(self, *pods: str, within: float = 10) -> dict[str, str]:
+    async def bound(self, *pods: str, within: float = 40) -> dict[str, str]:
         """Wait until these pods have nodes, and say which."""
 
         async def nodes() -> dict[str, str] | None:
@@ -157,7 +176,7 @@ class Ground:
 
         return await until(nodes, within=within)
 
-    async def waits(self, name: str, within: float = 10) -> str:
+    async def waits(self, name: str, within: float = 40) -> str:
         """Wait until the pod's condition says why it has no node, and give back the sentence."""
 
         async def sentence() -> str | None:
@@ -259,29 +278,38 @@ def pod_body(
 @asynccontextmanager
 async def embedded() -> AsyncIterator[Ground]:
     """On the embedded API, over a socket."""
-    async with served() as (made, _):
-        yield made
-
-
-@asynccontextmanager
-async def served() -> AsyncIterator[tuple[Ground, str]]:
-    """The same with its address, for processes of their own (token: `TOKEN`)."""
     server = ApiServer()
     server.tokens.add_fixed(TOKEN, ADMIN)
     await bootstrap.prepare(server)
     shell = HttpShell(server, None)
     await shell.start()
-    url = f"http://127.0.0.1:{shell.port}"
     try:
-        async with prepared(lambda: HttpTransport(url, credentials=credentials.fixed(f"Bearer {TOKEN}"))) as made:
-            yield made, url
+        with tempfile.TemporaryDirectory() as folder:
+            async with prepared(_kubeconfig(Path(folder), f"http://127.0.0.1:{shell.port}")) as made:
+                yield made
     finally:
         await shell.stop()
 
 
+def _kubeconfig(folder: Path, url: str) -> Path:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
 @asynccontextmanager
-async def prepared(connect: Callable[[], Transport]) -> AsyncIterator[Ground]:
+async def prepared(kubeconfig: Path) -> AsyncIterator[Ground]:
     """Our kinds, our namespace, and agents on whatever nodes a test makes; all gone again afterwards."""
+
+    def connect() -> Transport:
+        return access.from_kubeconfig(kubeconfig)
+
     async with Client(connect()) as client:
         await client.apply(kinds.NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager="test")
         for namespace in ("default", NAMESPACE):
@@ -289,7 +317,7 @@ async def prepared(connect: Callable[[], Transport]) -> AsyncIterator[Ground]:
                 await client.create(kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": namespace}})
         for crd in crds.crds():
             await client.apply(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="test")
-        made = Ground(connect, client)
+        made = Ground(connect, client, kubeconfig)
         await until(made.knows_our_kinds)
         try:
             async with background(made.free_slices()):
@@ -312,6 +340,11 @@ async def background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(work)
     try:
         yield task
+    except AssertionError as error:
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            raise task.exception() from error  # type: ignore[misc]  # what the test waited for can never come
+        raise
+    else:
         if task.done() and not task.cancelled():
             task.result()
     finally:
@@ -323,7 +356,7 @@ async def background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
 T = TypeVar("T")
 
 
-async def until(probe: Callable[[], Awaitable[T | None]], *, within: float = 10) -> T:
+async def until(probe: Callable[[], Awaitable[T | None]], *, within: float = 40) -> T:
     try:
         async with asyncio.timeout(within):
             while True:

@@ -12,18 +12,17 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
-import yaml
 
 from apportion.apis import kinds, names
 from tests.scheduler import ground as grounds
-from tests.scheduler.ground import NAMESPACE, TOKEN, Ground, until
+from tests.scheduler.ground import NAMESPACE, Ground, until
 
 
 @asynccontextmanager
-async def process(kubeconfig: Path, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(kubeconfig: Path, name: str, logs: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "POD_NAME": name}
     environment.pop("KUBERNETES_SERVICE_HOST", None)
-    with (kubeconfig.parent / f"{name}.log").open("wb") as log:
+    with (logs / f"{name}.log").open("wb") as log:
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "apportion", "scheduler", "--probes=127.0.0.1:0", "--lease-duration=3"),
             env=environment,
@@ -49,12 +48,12 @@ async def holder(ground: Ground) -> str:
 
 
 async def test_a_leader_that_was_stopped_and_wakes_up_does_no_harm(tmp_path: Path) -> None:
-    async with grounds.served() as (ground, url):
-        config = _kubeconfig(tmp_path, url)
+    async with grounds.embedded() as ground:
+        config = ground.kubeconfig
         await ground.node("n1")
-        async with process(config, "first") as first:
+        async with process(config, "first", tmp_path) as first:
             assert await holder(ground) == "first"
-            async with process(config, "second"):
+            async with process(config, "second", tmp_path):
                 for number in range(6):
                     await ground.pod(f"p{number}", slices={"1g.5gb": 1})
                 first.send_signal(signal.SIGSTOP)
@@ -76,13 +75,13 @@ async def test_a_leader_that_was_stopped_and_wakes_up_does_no_harm(tmp_path: Pat
 
 
 async def test_r03_the_process_answers_its_probes_and_ends_on_sigterm(tmp_path: Path) -> None:
-    async with grounds.served() as (ground, url):
+    async with grounds.embedded() as ground:
         await ground.node("n1")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "apportion", "scheduler", f"--probes=127.0.0.1:{port}"),
-            env={**os.environ, "KUBECONFIG": str(_kubeconfig(tmp_path, url))},
+            env={**os.environ, "KUBECONFIG": str(ground.kubeconfig)},
         )
         try:
             async with aiohttp.ClientSession() as session:
@@ -104,15 +103,3 @@ async def test_r03_the_process_answers_its_probes_and_ends_on_sigterm(tmp_path: 
                 assert await child.wait() == 0
         lease = await ground.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
         assert lease["spec"]["holderIdentity"] == "", "given back, so that the next one need not wait"
-
-
-def _kubeconfig(folder: Path, url: str) -> Path:
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": TOKEN}}],
-    }
-    path = folder / "config"
-    path.write_text(yaml.safe_dump(config))
-    return path

@@ -70,7 +70,7 @@ async def test_fourteen_run_the_fifteenth_waits_and_runs_within_two_seconds_afte
 
         assert (await until(event))[0]["reason"] == "FailedScheduling"  # type: ignore[index]
         await ground.delete("p03")
-        await ground.bound("p14", within=2)
+        await ground.bound("p14")
         await ground.no_overlap()
 
 
@@ -92,8 +92,8 @@ async def test_only_pods_of_ours_that_are_not_gated_are_placed(any_ground: Groun
 
 async def test_whole_gpus_and_plain_pods_are_placed_by_ordinary_resources(any_ground: Ground) -> None:
     ground = any_ground
-    await ground.node("small", gpus=0, agent=False, cpu="1")
-    await ground.node("big", gpus=0, agent=False, **{names.NVIDIA_GPU: "2"})
+    await ground.node("small", gpus=0, agent=False, resources={"cpu": "1"})
+    await ground.node("big", gpus=0, agent=False, resources={names.NVIDIA_GPU: "2"})
     async with scheduling(ground):
         await ground.pod("whole", limits={names.NVIDIA_GPU: "2"})
         await ground.pod("hungry", limits={"cpu": "8"})
@@ -101,7 +101,7 @@ async def test_whole_gpus_and_plain_pods_are_placed_by_ordinary_resources(any_gr
         await ground.pod("too-much", limits={names.NVIDIA_GPU: "1"})
         assert names.NVIDIA_GPU in await ground.waits("too-much")
         await ground.delete("whole")
-        await ground.bound("too-much", within=2)
+        await ground.bound("too-much")
     assert await ground.claims() == []
 
 
@@ -112,7 +112,7 @@ async def test_s09_slices_go_only_to_nodes_whose_agent_is_ready(any_ground: Grou
         await ground.pod("a", slices={"1g.5gb": 1})
         assert "no ready node agent" in await ground.waits("a")
         await ground.agent_ready("n1", ready=True)
-        await ground.bound("a", within=2)
+        await ground.bound("a")
         await ground.agent_ready("n1", ready=False)
         await ground.pod("b", slices={"1g.5gb": 1})
         await ground.waits("b")
@@ -146,7 +146,7 @@ async def test_a_pod_that_was_refused_by_the_kubelet_holds_nothing_but_its_claim
         await ground.pod("b", slices={"7g.40gb": 1})
         assert "7g.40gb" in await ground.waits("b")
         ground.agents.add("n1")
-        await ground.bound("b", within=2)
+        await ground.bound("b")
 
 
 async def test_a_pod_that_can_never_be_right_is_told_so(any_ground: Ground) -> None:

@@ -32,10 +32,15 @@ COMMANDS = {
     "demo": Place(
         "apportion.cli.demo.command:command", "Play the story: slices made, waited for, freed, on an embedded cluster."
     ),
+    "nvidia-smi": Place("apportion.cli.smi:app", "Show the emulated GPUs of a node as nvidia-smi does."),
+    "why": Place("apportion.cli.why:command", "Say why a pod waits, and the cheapest change that would help."),
+    "top": Place("apportion.cli.top:command", "Every GPU with its slices and pods, and who waits, live."),
     "lab": Place("apportion.cli.lab:app", "Benchmarks and trace replays of the placement core."),
     "webhook": Place("apportion.cli.webhook:command", "Plane: admission webhook."),
+    "certs": Place("apportion.cli.certs:command", "New certificates for a webhook that runs."),
     "scheduler": Place("apportion.cli.scheduler:command", "Plane: scheduler for slices, shares and whole GPUs."),
     "node": Place("apportion.cli.node:command", "Plane: node agent (device plugins, slices, CDI)."),
+    "simulator": Place("apportion.cli.simulator:command", "Plane: one log of all emulated GPUs."),
     "operator": Place("apportion.cli.operator:command", "Plane: watches over the others and reports their state."),
 }
 

@@ -15,6 +15,9 @@ def command(
         str, typer.Option(help="Namespace of claims, NodeAccelerators and the lease.")
     ] = "das-operator",
     policy: Annotated[str, typer.Option(help="fragmentation, pack, spread, first-fit or best-fit.")] = "fragmentation",
+    lease_name: Annotated[
+        str, typer.Option(help="Lease that decides who leads; two names make two leaders of one cluster.")
+    ] = "das-scheduler",
     lease_duration: Annotated[float, typer.Option(help="Seconds after which a silent leader is replaced.")] = 15.0,
     log_level: Annotated[
         str, typer.Option(help="Normal, Debug, or a Python level.", envvar="APPORTION_LOG_LEVEL")
@@ -32,6 +35,7 @@ def command(
         probes=probes,
         namespace=namespace,
         policy=policy,
+        lease_name=lease_name,
         lease_duration=lease_duration,
         lease_renew_deadline=lease_duration * 2 / 3,
         lease_retry=max(0.1, lease_duration * 2 / 15),

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from apportion.cli import contexts
+
 STARTING, READY, FAILED = "starting", "ready", "failed"
 
 
@@ -28,6 +30,8 @@ class State(msgspec.Struct):
     server: str = ""
     phase: str = STARTING
     problem: str = ""
+    selected_in: str = ""  # the kubeconfig of bare kubectl that names this cluster
+    selected_before: str = ""
 
     @property
     def alive(self) -> bool:
@@ -87,6 +91,9 @@ def clean_up(state: State) -> None:
         shutil.rmtree(root, ignore_errors=True)
     if state.kubeconfig:
         Path(state.kubeconfig).unlink(missing_ok=True)
+    if state.selected_in:
+        with contextlib.suppress(contexts.ContextError):
+            contexts.remove(Path(state.selected_in), state.name, state.selected_before)
     state_path(state.name).unlink(missing_ok=True)
 
 

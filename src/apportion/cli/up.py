@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
 
+from apportion.cli import contexts
 from apportion.cli import state as states
 
 if TYPE_CHECKING:
@@ -29,10 +32,16 @@ Name = Annotated[str, typer.Option(help="Name of the cluster; several can run si
 def up(
     *,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when the cluster is ready.")] = False,
-    topology: Annotated[Path | None, typer.Option(help="YAML file with pools of nodes.")] = None,
+    topology: Annotated[
+        list[Path] | None,
+        typer.Option(help="YAML file with pools of nodes; or twice, a kind file and values of fake-gpu-operator."),
+    ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes with two emulated A100-40GB each (default 1).")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Where to write the kubeconfig.")] = None,
     name: Name = "apportion",
+    select: Annotated[
+        bool, typer.Option("--select", help="Make it the cluster of bare kubectl, as kind does; `down` undoes it.")
+    ] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Only the cluster, without the planes of Apportion.")] = False,
     port: Annotated[int, typer.Option(help="Port of the API server; 0 takes a free one.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds in which the planes must be ready.")] = 90.0,
@@ -48,7 +57,7 @@ def up(
     Without --detach it runs until Ctrl-C. Nothing is kept: objects live in memory.
     """
     target = (kubeconfig or states.kubeconfig_path(name)).absolute()
-    plan = _plan(topology, nodes)
+    plan = _plan(topology or [], nodes, name)
     _take_name(name)
     if detach:
         _detach(name)
@@ -58,7 +67,7 @@ def up(
     from apportion.embedded.kubelet.settings import KubeletSettings
 
     settings = KubeletSettings(restart=BackOffSettings(initial=restart_backoff, maximum=max(300.0, restart_backoff)))
-    run = _Run(name=name, kubeconfig=target, bare=bare, port=port, seconds=timeout)
+    run = _Run(name=name, kubeconfig=target, bare=bare, select=select, port=port, seconds=timeout)
     process.run(lambda: run.main(plan, settings), name="up", level=log_level)
 
 
@@ -81,8 +90,9 @@ def down(
 class _Run:
     """One cluster in this process, from start to end."""
 
-    def __init__(self, *, name: str, kubeconfig: Path, bare: bool, port: int, seconds: float) -> None:
+    def __init__(self, *, name: str, kubeconfig: Path, bare: bool, select: bool, port: int, seconds: float) -> None:
         self._kubeconfig = kubeconfig
+        self._select = select
         self._bare = bare
         self._port = port
         self._seconds = seconds
@@ -102,12 +112,30 @@ class _Run:
                 _say(f"API server on {cluster.url}, {len(cluster.kubelets)} node(s) ready")
                 if not self._bare:
                     await self._install(cluster)
+                if self._select:
+                    self._take_over()
                 _say(f"ready after {time.monotonic() - began:.1f} s; use it with")
                 _say(f"  export KUBECONFIG={self._kubeconfig}")
                 self._note(phase=states.READY)
                 await asyncio.Event().wait()
+        except OSError as error:
+            if self._port and error.errno == errno.EADDRINUSE:
+                raise OSError(f"port {self._port} is in use: give another --port, or none to get a free one") from None
+            raise
         finally:
             states.clean_up(self._state)
+
+    def _take_over(self) -> None:
+        """From now on kubectl without options speaks to this cluster."""
+        path = contexts.default_path()
+        self._note(selected_in=str(path))
+        try:
+            before = contexts.select(path, yaml.safe_load(self._kubeconfig.read_text()))
+        except contexts.ContextError as error:
+            self._note(phase=states.FAILED, problem=str(error))
+            raise OSError(str(error)) from None
+        self._note(selected_before=before)
+        _say(f"context {self._state.name} is selected in {path}")
 
     async def _install(self, cluster: EmbeddedCluster) -> None:
         from apportion import manifests
@@ -129,13 +157,13 @@ class _Run:
         states.write(self._state)
 
 
-def _plan(path: Path | None, nodes: int | None) -> Topology:
+def _plan(paths: list[Path], nodes: int | None, name: str) -> Topology:
     from apportion.embedded import topology
 
-    if path is not None and nodes is not None:
+    if paths and nodes is not None:
         raise typer.BadParameter("--nodes and --topology exclude each other: the file says how many nodes there are")
     try:
-        return topology.load(path) if path is not None else topology.default(1 if nodes is None else nodes)
+        return topology.load(*paths, cluster=name) if paths else topology.default(1 if nodes is None else nodes)
     except topology.TopologyError as error:
         raise typer.BadParameter(str(error)) from None
 

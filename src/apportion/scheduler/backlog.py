@@ -77,6 +77,7 @@ class Backlog:
         self._order = order
         self._entries: dict[str, Waiting] = {}
         self._ready: set[str] = set()
+        self._under_way: set[str] = set()
         self._timers: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}  # of several times of a pod the earliest counts
 
@@ -87,7 +88,13 @@ class Backlog:
         return self._entries.get(uid)
 
     def count(self, stage: Stage) -> int:
-        return sum(entry.stage is stage for entry in self._entries.values())
+        known = {Stage.READY: len(self._ready), Stage.UNDER_WAY: len(self._under_way)}
+        return known[stage] if stage in known else len(self._entries) - sum(known.values())
+
+    @property
+    def busy(self) -> bool:
+        """Plans are being committed."""
+        return bool(self._under_way)
 
     # From the cluster
 
@@ -107,6 +114,7 @@ class Backlog:
     def withdraw(self, uid: str) -> bool:
         """A pod that is bound, gone, gated or somebody else's."""
         self._ready.discard(uid)
+        self._under_way.discard(uid)
         return self._entries.pop(uid, None) is not None
 
     # From decisions
@@ -115,7 +123,7 @@ class Backlog:
         """The pods to decide about now, in order: new ones, those whose time has come, those woken."""
         self._pass_time()
         happened = Changes(changes)
-        if happened:
+        if happened and self.count(Stage.PARKED):
             for entry in self._entries.values():
                 if entry.stage is Stage.PARKED and entry.refusal is not None and happened.can_help(entry.refusal):
                     self._make_ready(entry)
@@ -127,10 +135,14 @@ class Backlog:
     def start(self, entry: Waiting) -> None:
         """Its plan is being committed."""
         entry.stage, entry.refusal = Stage.UNDER_WAY, None
+        self._ready.discard(entry.uid)  # it may have been offered anew while the round took breath
+        self._under_way.add(entry.uid)
 
     def park(self, entry: Waiting, refusal: Refusal | None) -> None:
         """It waits for a change (without a refusal: for a change of the pod itself)."""
         entry.stage, entry.refusal = Stage.PARKED, refusal
+        self._ready.discard(entry.uid)
+        self._under_way.discard(entry.uid)
         if refusal is not None:
             self._at(self._now() + LOOK_AGAIN_SECONDS, entry.uid)
 
@@ -169,4 +181,5 @@ class Backlog:
 
     def _make_ready(self, entry: Waiting) -> None:
         entry.stage = Stage.READY
+        self._under_way.discard(entry.uid)
         self._ready.add(entry.uid)

@@ -1,13 +1,18 @@
 """What the scheduler tells people about a pod: an event, and the condition PodScheduled.
 
 A pod that waits is told why at once; when only the numbers in the sentence change, at most every few
-seconds, so that a full cluster with thousands of waiting pods is not kept busy by our own reports.
+seconds, so that a full cluster with thousands of waiting pods is not kept busy by our own reports. Good
+news can wait: while bindings are being written, the events about those already made stand back, for a
+limited time.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from apportion.apis.errors import InputError
 from apportion.apis.kinds import PODS
@@ -20,7 +25,11 @@ from apportion.cluster.workqueue import WorkQueue
 from apportion.core.plans import Plan
 
 BETWEEN_REPORTS_SECONDS = 10.0
+STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits for others to be bound
+LOOK_SECONDS = 0.2
 WORKERS = 8
+WRITERS = 4
+BATCH = 100
 SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 
 
@@ -32,16 +41,36 @@ class _Report:
     at: float = float("-inf")
 
 
+class _News(NamedTuple):
+    """A pod that was bound: told at the latest when its time has come."""
+
+    due: float
+    regarding: Regarding
+    text: str
+
+
 class Reporter:
-    """Says the latest about each pod, in the background. `said(uid)` is what a pod's condition says now."""
+    """Says the latest about each pod, in the background. `said(uid)` is what a pod's condition says now.
+
+    `busy()` is true while bindings are being written.
+    """
 
     def __init__(
-        self, client: Client, recorder: Recorder, *, said: Callable[[str], str], now: Callable[[], float]
+        self,
+        client: Client,
+        recorder: Recorder,
+        *,
+        said: Callable[[str], str],
+        now: Callable[[], float],
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._said = said
         self._now = now
+        self._busy = busy
+        self._news: deque[_News] = deque()
+        self._has_news = asyncio.Event()
         self._reports: dict[str, _Report] = {}
         self._queue: WorkQueue[str] = WorkQueue("reports")
 
@@ -66,14 +95,39 @@ class Reporter:
         slices = [f"{c.placement.profile} at {c.placement.start} on {c.placement.gpu}" for c in plan.claims]
         if slices:
             text += f": {', '.join(slices)}"
-        self._recorder.record(_regarding(request), SCHEDULED, text)
+        self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), text))
+        self._has_news.set()
 
     def forget(self, uid: str) -> None:
         """The pod waits no longer."""
         self._reports.pop(uid, None)
 
     async def run(self) -> None:
-        await self._queue.run(self._report, WORKERS)
+        """Work until cancelled; what is then still to be told goes to the recorder, which writes a little longer."""
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(WRITERS):
+                writers.create_task(self._recorder.run())
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._queue.run(self._report, WORKERS))
+                    group.create_task(self._tell_news())
+            finally:
+                self._tell(len(self._news))
+
+    async def _tell_news(self) -> None:
+        while True:
+            await self._has_news.wait()
+            while self._busy() and self._news[0].due > self._now():  # noqa: ASYNC110  nobody tells when it is over
+                await asyncio.sleep(LOOK_SECONDS)
+            self._tell(BATCH)
+            await self._recorder.flush()  # its queue is short, and what does not fit is lost
+
+    def _tell(self, most: int) -> None:
+        for _ in range(min(most, len(self._news))):
+            news = self._news.popleft()
+            self._recorder.record(news.regarding, SCHEDULED, news.text)
+        if not self._news:
+            self._has_news.clear()
 
     async def _report(self, uid: str) -> None:
         report = self._reports.get(uid)

@@ -78,14 +78,14 @@ class Reign:
         plane = Plane(self._client, self._election, self._settings)
         self._syncing = True
         async with asyncio.TaskGroup() as group:
-            for informer in plane.informers:
+            sight = plane.sight
+            for informer in sight.informers:
                 group.create_task(informer.run())
-            for informer in plane.informers:
+            for informer in sight.informers:
                 await informer.synced()
             log.info(
                 "knows %d nodes, %d pods, %d claims; %d pods wait",
-                *(len(informer) for informer in (plane.nodes, plane.pods, plane.claims)),
-                len(plane.backlog),
+                *(len(known) for known in (sight.nodes, sight.pods, sight.claims, sight.backlog)),
             )
             self._syncing = False
             gc.collect()

@@ -33,8 +33,11 @@ log = logging.getLogger(__name__)
 
 
 class Gpus(NamedTuple):
+    """What a node's agent reports; `foreign` are places of slices that others made: GPU, start, size."""
+
     facts: tuple[GpuFacts, ...] = ()
     ready: bool = False
+    foreign: tuple[tuple[str, int, int], ...] = ()
 
 
 class Mirror:
@@ -122,7 +125,7 @@ class Mirror:
         if new is None:
             assert old is not None
             self.fleet.remove_node(old.metadata.name)
-            self._gpus.pop(old.metadata.name, None)
+            self._block_foreign(self._gpus.pop(old.metadata.name, Gpus()).foreign, ())
             self._note(Happened.NODE_CHANGED, old.metadata.name)
             return
         facts = _node_facts(new)
@@ -177,7 +180,7 @@ class Mirror:
             self.backlog.withdraw(uid)
             self._pod_left(uid)
         elif new.spec.node_name:
-            self._pod_bound(new)
+            self._pod_bound(old, new)
         elif self._is_ours(new):
             self._pod_waits(new)
         else:
@@ -194,14 +197,17 @@ class Mirror:
         spec = pod.spec
         return spec.scheduler_name in self._schedulers and not spec.scheduling_gates and not pod.metadata.deleting
 
-    def _pod_bound(self, pod: Pod) -> None:
+    def _pod_bound(self, old: Pod | None, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
-        self._assumed_pods.pop(uid, None)
+        assumed = self._assumed_pods.pop(uid, None) is not None
         self.backlog.withdraw(uid)
+        known = self.fleet.pod_nodes.get(uid)
+        if assumed and known == node and old is not None and _only_bound(old, pod):
+            self._note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
+            return
         request = _lenient(pod)
         if request is None:
             return
-        known = self.fleet.pod_nodes.get(uid)
         if known == node and self.fleet.nodes[node].pods[uid] == request:
             return
         self.fleet.add_pod(request, node)
@@ -251,12 +257,23 @@ class Mirror:
         gpus = Gpus()
         if accelerator is not None:
             facts = tuple(fact for gpu in accelerator.status.gpus if (fact := self._gpu_facts(node, gpu)))
-            gpus = Gpus(facts, accelerator.ready and self._has_agent(accelerator))
-        if self._gpus.get(node, Gpus()) == gpus:
+            foreign = tuple((gpu.uuid, it.start, it.size) for gpu in accelerator.status.gpus for it in gpu.foreign)
+            gpus = Gpus(facts, accelerator.ready and self._has_agent(accelerator), foreign)
+        known = self._gpus.get(node, Gpus())
+        if known == gpus:
             return
         self._gpus[node] = gpus
-        self.fleet.set_gpus(node, gpus.facts, ready=gpus.ready)
+        if known[:2] != gpus[:2]:
+            self.fleet.set_gpus(node, gpus.facts, ready=gpus.ready)
+        self._block_foreign(known.foreign, gpus.foreign)
         self._note(Happened.NODE_CHANGED, node)
+
+    def _block_foreign(self, old: tuple[tuple[str, int, int], ...], new: tuple[tuple[str, int, int], ...]) -> None:
+        """A slice that somebody else made has no profile that we know, only a place."""
+        for place in set(old) - set(new):
+            self.fleet.remove_slice(_foreign_key(place))
+        for gpu, start, size in new:
+            self.fleet.add_slice(_foreign_key((gpu, start, size)), gpu, "", start, size, "")
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
@@ -281,6 +298,10 @@ class Mirror:
         self._on_change()
 
 
+def _foreign_key(place: tuple[str, int, int]) -> str:
+    return "foreign/{}/{}/{}".format(*place)  # no claim can have this name
+
+
 def _node_facts(node: Node) -> NodeFacts:
     try:
         allocatable = node.allocatable()
@@ -289,6 +310,15 @@ def _node_facts(node: Node) -> NodeFacts:
         allocatable = {}
     spec = node.spec
     return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)
+
+
+def _only_bound(old: Pod, new: Pod) -> bool:
+    """Nothing but the node was added."""
+    return (
+        msgspec.structs.replace(new.spec, node_name="") == old.spec
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+    )
 
 
 def _same_wish(old: Pod, new: Pod) -> bool:

@@ -1,8 +1,9 @@
 """Rounds of decisions: a change wakes one, a burst of changes is one.
 
 Each round decides about every pod that is new or could be helped by what changed, in order, on the
-in-memory fleet, and hands each plan to the committer without waiting for it. Pods that ask for the same
-thing in the same round get the same refusal without another search: within a round a fleet only fills.
+in-memory fleet, and hands each plan to the committer without waiting for it. Those without a place are told
+why at the end of the round, when everybody who has one is on it; pods that ask for the same thing get the
+same refusal without another search.
 """
 
 from __future__ import annotations
@@ -11,23 +12,21 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 from apportion.apis.claims import AllocationClaim
-from apportion.apis.request import Request
 from apportion.cluster import errors
 from apportion.core import cycle, sentences
 from apportion.core.plans import Plan
 from apportion.core.policies import Policy
-from apportion.core.reasons import Layer
-from apportion.core.refusals import Refusal, wants_of
-from apportion.scheduler import adoption, metrics
+from apportion.scheduler import adoption, metrics, verdicts
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import Committer, Outcome, Result
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.mirror import Mirror
 from apportion.scheduler.storage import StorageMirror
+from apportion.scheduler.verdicts import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +34,6 @@ BATCH_SECONDS = 0.01
 BREATH_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
 LET_GO_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
-
-
-class Verdict(NamedTuple):
-    """A refusal and its sentence, which all pods that ask for the same share."""
-
-    refusal: Refusal
-    sentence: str
 
 
 class Rounds:
@@ -100,35 +92,57 @@ class Rounds:
             metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
+        hopeless: set[bytes] = set()  # wishes without a place: within a round a fleet hardly empties
+        left: list[Waiting] = []
+        async for entry in self._with_breath(taken):
+            outcome = self._decide(entry, hopeless)
+            if outcome is None:
+                left.append(entry)
+            else:
+                self._follow_up(entry, outcome)
         refused: dict[bytes, Verdict] = {}
+        async for entry in self._with_breath(left):
+            self._follow_up(entry, self._explain(entry, refused))
+
+    async def _with_breath(self, entries: list[Waiting]) -> AsyncIterator[Waiting]:
+        """Those that still wait when their turn comes; now and then informers and commits get a turn."""
         breath = time.monotonic() + BREATH_SECONDS
-        for entry in taken:
-            if self._backlog.get(entry.uid) is entry:  # else it was withdrawn while we took breath
-                self._decide(entry, refused)
+        for entry in entries:
+            if self._backlog.get(entry.uid) is entry:
+                yield entry
             if time.monotonic() > breath:
                 await asyncio.sleep(0)
                 breath = time.monotonic() + BREATH_SECONDS
 
-    def _decide(self, entry: Waiting, refused: dict[bytes, Verdict]) -> None:
-        claims = self._mirror.claims_of(entry.uid)
-        if self._mirror.fleet.slices_of(entry.uid):
-            outcome = self._with_claims(entry, claims)
-        else:
-            outcome = self._without_claims(entry, refused)
+    def _follow_up(self, entry: Waiting, outcome: Plan | Verdict) -> None:
         if isinstance(outcome, Plan):
             metrics.DECISIONS.labels("placed").inc()
             self._mirror.assume(outcome)
             self._backlog.start(entry)
-            self._spawn(self._carry_out(entry, outcome, claims))
+            self._spawn(self._carry_out(entry, outcome, self._mirror.claims_of(entry.uid)))
         else:
             metrics.DECISIONS.labels("refused").inc()
             self._backlog.park(entry, outcome.refusal)
             self._reporter.waits(entry.request, outcome.sentence)
 
-    def _without_claims(self, entry: Waiting, refused: dict[bytes, Verdict]) -> Plan | Verdict:
+    def _decide(self, entry: Waiting, hopeless: set[bytes]) -> Plan | Verdict | None:
+        """None if the pod has no place, which is to be explained later."""
         request = entry.request
+        if self._mirror.fleet.slices_of(entry.uid):
+            return self._with_claims(entry, self._mirror.claims_of(entry.uid))
         if request.share is not None:
-            return _refused(request, "NoSharing", "GPU sharing is not switched on in this cluster")
+            return verdicts.no_sharing(request)
+        if entry.wish in hopeless:
+            return None
+        outcome = cycle.decide(self._mirror.fleet, [request], self._policy, explained=False)
+        if isinstance(outcome, Plan):
+            return outcome
+        hopeless.add(entry.wish)
+        return None
+
+    def _explain(self, entry: Waiting, refused: dict[bytes, Verdict]) -> Plan | Verdict:
+        """Why there is no place; a plan after all if one came free while the round took breath."""
+        request = entry.request
         known = refused.get(entry.wish)
         if known is not None:
             return Verdict(dataclasses.replace(known.refusal, uid=request.uid, pod=request.key), known.sentence)
@@ -142,7 +156,7 @@ class Rounds:
         """The pod has claims from an earlier attempt, of ours or of a leader before us."""
         request, fleet = entry.request, self._mirror.fleet
         if adoption.on_their_way_out(claims):
-            return _refused(request, "ClaimsLeaving", "its former slices are still being freed")
+            return verdicts.leaving(request)
         problem = adoption.obstacle(fleet, request, claims)
         if problem is None and entry.attempts < LET_GO_AFTER:
             outcome = cycle.decide(fleet, [request], self._policy)
@@ -151,7 +165,9 @@ class Rounds:
             problem = "they do not suffice"
         log.info("pod %s gives up its claims: %s", request.key, problem or "binding failed again and again")
         self._spawn(self._let_go(entry, claims))
-        return _refused(request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}")
+        return verdicts.refused(
+            request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}"
+        )
 
     async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
         volumes = [step for bind in plan.binds for step in self._storage.steps(entry.request, bind.node)]
@@ -191,9 +207,3 @@ class Rounds:
         if not task.cancelled() and task.exception() is not None and self._failure is None:
             self._failure = task.exception()
             self._changed.set()
-
-
-def _refused(request: Request, code: str, detail: str) -> Verdict:
-    """A refusal that no node has a part in."""
-    refusal = Refusal(request.uid, request.key, wants_of(request), Layer.PLACEMENT, code, 0, detail=detail)
-    return Verdict(refusal, f"Cannot be placed now: {detail}.")

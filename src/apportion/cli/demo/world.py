@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from apportion.apis import kinds, names
+from apportion.cli.drawing import Gpu, Slice
 from apportion.cluster.informer import Informer
 
 if TYPE_CHECKING:
@@ -20,27 +20,6 @@ if TYPE_CHECKING:
     from apportion.cluster.client import Client
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Slice:
-    """One claimed slice as it is drawn."""
-
-    profile: str
-    start: int
-    size: int
-    owner: str
-    state: str
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU of a node with the slices claimed on it."""
-
-    uuid: str
-    model: str
-    units: int
-    slices: tuple[Slice, ...]
 
 
 class World:

@@ -1,0 +1,175 @@
+"""`apportion why POD`: what keeps a pod from running, in numbers, and the cheapest change that would help."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from apportion.cli import connecting
+
+if TYPE_CHECKING:
+    from apportion.cluster.client import Client
+    from apportion.core.refusals import NodeGroup
+    from apportion.scheduler.inquiry import Answer
+
+FAILURE, BAD_INPUT = 1, 2
+SHOWN_NODES = 4
+
+
+def command(
+    pod: Annotated[str, typer.Argument(help="Name of the pod, or NAMESPACE/NAME.")],
+    *,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = None,
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="text or json.")] = "text",
+    kubeconfig: connecting.Kubeconfig = None,
+) -> None:
+    """Say why a pod waits: the layer that holds it, numbers per group of nodes, the cheapest change that helps.
+
+    The answer is worked out from the cluster as it is now, by the code that the scheduler runs. Exit code 0 if
+    there is an answer, 1 if the pod or the cluster cannot be found.
+    """
+    from apportion.cluster import errors
+
+    logging.basicConfig(level=logging.ERROR)
+    given, _, name = pod.rpartition("/")
+    if not name or (given and namespace and given != namespace):
+        typer.echo(f"{pod!r} names no pod of namespace {namespace}: give NAME, or NAMESPACE/NAME", err=True)
+        raise typer.Exit(BAD_INPUT)
+    try:
+        answer = asyncio.run(_ask(name, given or namespace or connecting.namespace(kubeconfig), kubeconfig))
+    except errors.ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    except errors.ClusterError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(FAILURE) from None
+    typer.echo(json.dumps(as_json(answer), indent=2) if output == "json" else as_text(answer))
+
+
+async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
+    from apportion.apis.kinds import PODS
+    from apportion.apis.pods import Pod
+    from apportion.core.policies import Policy
+    from apportion.scheduler import inquiry
+    from apportion.scheduler.sight import Sight
+
+    async with connecting.client(kubeconfig) as client:
+        pod = await client.get(PODS, name, namespace=namespace, into=Pod)
+        sight = Sight(client)
+        await sight.load()
+        current = sight.pods.get(name, namespace)
+        answer = inquiry.inquire(sight, current or pod, Policy())
+        if answer.state is inquiry.State.FITS and not await _somebody_leads(client):
+            return replace(answer, sentence=f"{answer.sentence} But no scheduler leads: is das-scheduler running?")
+        return answer
+
+
+async def _somebody_leads(client: Client) -> bool:
+    """False only if it is certain: a lease that may not be read says nothing."""
+    from apportion.apis import names
+    from apportion.apis.kinds import LEASES
+    from apportion.cluster import errors
+
+    try:
+        lease = await client.get(LEASES, names.SCHEDULER_LEASE, namespace=names.DAS_NAMESPACE)
+    except errors.NotFound:
+        return False
+    except errors.ApiError:
+        return True
+    return bool(lease["spec"].get("holderIdentity"))
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    found: dict[str, Any] = {"pod": answer.pod, "state": answer.state, "sentence": answer.sentence}
+    found |= {key: value for key, value in (("layer", answer.layer), ("node", answer.node)) if value}
+    if answer.slices:
+        found["slices"] = [
+            {
+                "profile": claim.spec.profile,
+                "gpu": claim.spec.gpu_uuid,
+                "start": claim.spec.mig_placement.start,
+                "size": claim.spec.mig_placement.size,
+                "state": claim.state,
+            }
+            for claim in answer.slices
+        ]
+    refusal = answer.refusal
+    if refusal is not None:
+        found["code"] = refusal.code
+        found["wants"] = dict(refusal.wants)
+        found["nodes"] = refusal.total_nodes
+        found["groups"] = [_group(group) for group in refusal.groups]
+        change = refusal.remedy
+        if change is not None:
+            known = {key: getattr(change, key) for key in ("subject", "instead", "node", "count", "code")}
+            found["cheapestChange"] = {"kind": change.kind, **{key: value for key, value in known.items() if value}}
+            if change.pods:
+                found["cheapestChange"]["pods"] = list(change.pods)
+    if answer.told:
+        found["told"] = answer.told
+    return found
+
+
+def as_text(answer: Answer) -> str:
+    lines = [f"{answer.pod} {_headline(answer)}", f"  {answer.sentence}"]
+    lines += [
+        f"  slice   {claim.spec.profile} at {claim.spec.mig_placement.start} on {claim.spec.gpu_uuid} ({claim.state})"
+        for claim in answer.slices
+    ]
+    if answer.refusal is not None and answer.refusal.groups:
+        rows = [("nodes", "reason", "need", "in use", ""), *(_row(group) for group in answer.refusal.groups)]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines.append("")
+        lines += [
+            "  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
+        ]
+    if answer.told and answer.told != answer.sentence:
+        lines += ["", f"  The pod's condition says: {answer.told}"]
+    return "\n".join(lines)
+
+
+def _headline(answer: Answer) -> str:
+    if answer.layer:
+        return f"is held up by: {answer.layer}"
+    return {
+        "fits": "can be placed, and waits for its scheduler",
+        "placed": "is placed",
+        "running": "is running",
+        "ended": "has ended",
+        "leaving": "is being deleted",
+        "foreign": "is not ours",
+    }[answer.state]
+
+
+def _group(group: NodeGroup) -> dict[str, Any]:
+    from apportion.core.reasons import layer_of
+
+    return {
+        "code": group.code,
+        "layer": layer_of(group.code),
+        "subject": group.subject,
+        "nodes": list(group.nodes),
+        "need": group.need,
+        "free": group.free,
+        "total": group.total,
+    }
+
+
+def _row(group: NodeGroup) -> tuple[str, str, str, str, str]:
+    reason = f"{group.code} {group.subject}".strip()
+    used = f"{group.total - group.free} of {group.total}" if group.total else ""
+    shown = ", ".join(group.nodes[:SHOWN_NODES])
+    more = len(group.nodes) - SHOWN_NODES
+    return (
+        str(len(group.nodes)),
+        reason,
+        str(group.need) if group.need else "",
+        used,
+        shown if more <= 0 else f"{shown} and {more} more",
+    )

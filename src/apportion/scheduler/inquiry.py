@@ -1,0 +1,104 @@
+"""Why does this pod wait? The scheduler's own answer, on what it sees right now.
+
+Nothing is written and nothing is assumed: the same decision is made on a fleet of our own, so the sentence is
+the one that the scheduler puts into the pod's event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from apportion.apis import names
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.errors import InputError
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request, parse_pod
+from apportion.core import cycle, sentences
+from apportion.core.plans import Plan
+from apportion.core.policies import Policy
+from apportion.core.reasons import Layer
+from apportion.core.refusals import Refusal
+from apportion.scheduler import adoption, leftovers, verdicts
+from apportion.scheduler.sight import Sight
+from apportion.scheduler.verdicts import Verdict
+
+
+class State(StrEnum):
+    """Where a pod stands."""
+
+    WAITING = "waiting"  # no node can take it now
+    FITS = "fits"  # a node can take it: the scheduler has not got to it yet, or none leads
+    GATED = "gated"
+    INVALID = "invalid"  # it asks for something that can never be right
+    PLACED = "placed"  # it has a node, its containers do not run yet
+    RUNNING = "running"
+    ENDED = "ended"
+    LEAVING = "leaving"
+    FOREIGN = "foreign"  # another scheduler's business
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`sentence` says it all; `told` is what the pod's condition says, from the scheduler itself."""
+
+    pod: str
+    state: State
+    sentence: str
+    layer: str = ""
+    node: str = ""
+    slices: tuple[AllocationClaim, ...] = ()
+    refusal: Refusal | None = None
+    told: str = ""
+
+
+def inquire(sight: Sight, pod: Pod, policy: Policy) -> Answer:
+    """What keeps this pod from running, as the cluster stands now."""
+    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    told = sight.said(pod.metadata.uid)
+    slices = tuple(sight.claims.indexed(leftovers.BY_POD, pod.metadata.uid))
+    if pod.terminal:
+        return Answer(key, State.ENDED, f"It has ended ({pod.status.phase}).", node=pod.spec.node_name)
+    if pod.spec.node_name:
+        return _placed(key, pod, slices)
+    if pod.metadata.deleting:
+        return Answer(key, State.LEAVING, "It is being deleted and will not be placed.", told=told)
+    if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
+        sentence = f"It is placed by the scheduler {pod.spec.scheduler_name!r}, not by Apportion."
+        return Answer(key, State.FOREIGN, sentence, told=told)
+    try:
+        request = parse_pod(pod)
+    except InputError as error:
+        return Answer(key, State.INVALID, f"Cannot be scheduled: {error}", Layer.ADMISSION, told=told)
+    return _waiting(sight, key, request, list(slices), policy, told)
+
+
+def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
+    node = pod.spec.node_name
+    if pod.status.phase == "Running":
+        return Answer(key, State.RUNNING, f"It runs on node {node}.", node=node, slices=slices)
+    sentence = f"It has a place on node {node}; its containers have not started yet."
+    return Answer(key, State.PLACED, sentence, node=node, slices=slices)
+
+
+def _waiting(
+    sight: Sight, key: str, request: Request, claims: list[AllocationClaim], policy: Policy, told: str
+) -> Answer:
+    fleet = sight.mirror.fleet
+    if adoption.on_their_way_out(claims):
+        return _refused(key, verdicts.leaving(request), told)
+    if request.share is not None and not request.gated:
+        return _refused(key, verdicts.no_sharing(request), told)
+    mark = fleet.checkpoint()
+    outcome = cycle.decide(fleet, [request], policy)
+    fleet.rollback(mark)
+    if isinstance(outcome, Plan):
+        (bind,) = outcome.binds
+        sentence = f"Node {bind.node} can take it now."
+        return Answer(key, State.FITS, sentence, node=bind.node, told=told)
+    state = State.GATED if request.gated else State.WAITING
+    return Answer(key, state, sentences.of(outcome), outcome.layer, refusal=outcome, told=told)
+
+
+def _refused(key: str, verdict: Verdict, told: str) -> Answer:
+    return Answer(key, State.WAITING, verdict.sentence, verdict.refusal.layer, refusal=verdict.refusal, told=told)

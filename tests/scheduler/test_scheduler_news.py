@@ -1,0 +1,80 @@
+"""Events about bound pods: they stand back while bindings are written, for a while, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from apportion.apis import kinds
+from apportion.apis.request import Request
+from apportion.cluster.events import Recorder
+from apportion.core.plans import Bind, Plan
+from apportion.scheduler import events
+from apportion.scheduler.events import Reporter
+from tests.scheduler.ground import Ground, background, until
+
+
+@dataclass
+class World:
+    """What a reporter asks: the time, and whether bindings are being written."""
+
+    now: float = 0.0
+    busy: bool = False
+
+
+def reporter(ground: Ground, world: World) -> tuple[Reporter, Recorder]:
+    recorder = Recorder(ground.client, "das-scheduler")
+    made = Reporter(ground.client, recorder, said=lambda _uid: "", now=lambda: world.now, busy=lambda: world.busy)
+    return made, recorder
+
+
+def bound(number: int) -> tuple[Request, Plan]:
+    request = Request(uid=f"uid-{number}", namespace="default", name=f"p{number:05}")
+    return request, Plan((Bind(request.uid, "default", request.name, "n1"),))
+
+
+async def written(ground: Ground) -> int:
+    listing = await ground.client.list(kinds.EVENTS, namespace="default", fields="reason=Scheduled")
+    return len(listing.items)
+
+
+async def test_events_stand_back_while_bindings_are_written(ground: Ground) -> None:
+    world = World(busy=True)
+    made, _ = reporter(ground, world)
+    async with background(made.run()):
+        for number in range(3):
+            made.placed(*bound(number))
+        await asyncio.sleep(3 * events.LOOK_SECONDS)
+        assert await written(ground) == 0
+
+        world.busy = False
+        await until(lambda: _count(ground, 3))
+
+        world.busy = True
+        made.placed(*bound(3))
+        await asyncio.sleep(3 * events.LOOK_SECONDS)
+        assert await written(ground) == 3
+        world.now += events.STAND_BACK_SECONDS + 1
+        await until(lambda: _count(ground, 4))
+
+
+async def test_no_event_is_lost_however_many_come_at_once(ground: Ground) -> None:
+    made, recorder = reporter(ground, World())
+    async with background(made.run()):
+        for number in range(1500):
+            made.placed(*bound(number))
+        await until(lambda: _count(ground, 1500), within=120)
+    assert recorder.dropped == 0
+
+
+async def test_what_is_still_to_be_told_at_the_end_is_told(ground: Ground) -> None:
+    made, _ = reporter(ground, World(busy=True))
+    async with background(made.run()):
+        await asyncio.sleep(0.05)
+        made.placed(*bound(0))
+        await asyncio.sleep(0.05)
+    assert await written(ground) == 1
+
+
+async def _count(ground: Ground, wanted: int) -> bool:
+    return await written(ground) >= wanted

@@ -1,0 +1,108 @@
+"""`apportion top`: the picture of every GPU, as text for people and as JSON for machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from apportion.apis import kinds, names
+from apportion.cli import top
+from tests.scheduler.ground import NAMESPACE, Ground, scheduling
+from tests.why.calling import called
+
+
+async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("mixed", gpus=3, mig=1, resources={names.NVIDIA_GPU: "2"})
+    async with scheduling(ground):
+        await ground.pod("whole", limits={names.NVIDIA_GPU: "1"})
+        await ground.pod("sliced", slices={"3g.20gb": 2})
+        await ground.bound("whole", "sliced")
+        await ground.pod("waits", slices={"1g.5gb": 1})
+        sentence = await ground.waits("waits")
+    code, out, err = await called(top.command, output="json", kubeconfig=ground.kubeconfig)
+    assert code == 0, err
+    found = json.loads(out)
+    (node,) = found["nodes"]
+    assert [len(gpu["slices"]) for gpu in node["gpus"]] == [2, 0, 0]
+    assert {piece["owner"] for piece in node["gpus"][0]["slices"]} == {"default/sliced"}
+    assert sorted(gpu["owner"] for gpu in node["gpus"]) == ["", "", "default/whole"]
+    assert found["waiting"] == [{"pod": "default/waits", "reason": sentence}]
+    code, out, err = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+    assert code == 0, err
+    assert "1 node, 3 GPUs: 2 slices, 1 given whole, 1 free; 1 pod waiting" in out
+    assert "3g.20gb" in out
+    assert "default/whole" in out
+    assert "waits default/waits" in out
+    assert "\x1b" not in out
+
+
+async def test_x05_a_node_that_takes_no_slices_is_marked(ground: Ground) -> None:
+    await ground.node("n1", agent=False)
+    _, out, _ = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+    assert "its agent is not ready" in out
+    await ground.client.delete(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
+    _, out, _ = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+    assert "0 nodes, 0 GPUs" in out
+
+
+async def test_x05_gpus_that_were_cut_beforehand_show_their_slices(ground: Ground) -> None:
+    await ground.node("n1", gpus=1)
+    report = await ground.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
+    fixed = [{"profile": "3g.20gb", "start": 0, "size": 4, "uuid": "MIG-1"}]
+    gpu = {**report["status"]["gpus"][0], "profiles": [], "fixed": fixed}
+    await ground.client.patch(
+        kinds.NODE_ACCELERATORS, "n1", {"status": {"gpus": [gpu]}}, namespace=NAMESPACE, subresource="status"
+    )
+    _, out, _ = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+    assert "3g.20gb" in out
+    assert "1 slice, 0 given whole, 0 free" in out
+
+
+async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(ground: Ground) -> None:
+    await ground.node("n1", gpus=1)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "KUBECONFIG": str(ground.kubeconfig), "TERM": "xterm-256color", "COLUMNS": "120"}
+    environment.pop("KUBERNETES_SERVICE_HOST", None)
+    child = subprocess.Popen(  # noqa: ASYNC220  it needs a terminal
+        [sys.executable, "-m", "apportion", "top"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    try:
+        await _shows(ours, "1 node, 1 GPU: 0 slices")
+        async with scheduling(ground):
+            await ground.pod("a", slices={"1g.5gb": 1})
+            await ground.bound("a")
+            await _shows(ours, "default/a")
+        child.send_signal(signal.SIGINT)
+        await _ended(child)
+        assert child.returncode == 0
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+
+
+async def _shows(terminal: int, wanted: str, within: float = 30) -> None:
+    def read() -> bool:
+        seen = b""
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.2)[0]:
+                seen += os.read(terminal, 65536)
+                if wanted.encode() in seen:
+                    return True
+        return False
+
+    assert await asyncio.to_thread(read), f"{wanted!r} was not shown"
+
+
+async def _ended(child: subprocess.Popen[bytes]) -> None:
+    await asyncio.to_thread(child.wait, 20)

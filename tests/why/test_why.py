@@ -1,0 +1,154 @@
+"""`apportion why` as people call it: a process, a pod's name, an answer. It says what the scheduler said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apportion.apis import kinds, names
+from apportion.cli import why
+from tests.scheduler.ground import Ground, scheduling, until
+from tests.why.calling import called
+
+
+async def asked(ground: Ground, pod: str) -> dict[str, Any]:
+    code, out, err = await called(why.command, pod=pod, output="json", kubeconfig=ground.kubeconfig)
+    assert code == 0, err
+    answer: dict[str, Any] = json.loads(out)
+    return answer
+
+
+async def event_of(ground: Ground, pod: str) -> str:
+    async def newest() -> str:
+        listing = await ground.client.list(kinds.EVENTS, namespace="default")
+        told = [e for e in listing.items if e["involvedObject"]["name"] == pod and e["reason"] == "FailedScheduling"]
+        return max(told, key=lambda e: int(e["metadata"]["resourceVersion"]))["message"] if told else ""
+
+    return await until(newest)
+
+
+async def test_x01_why_says_what_the_event_and_the_condition_say(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1", gpus=1)
+    await ground.node("n2", gpus=1)
+    await ground.node("plain", gpus=0, agent=False)
+    await ground.pod("low", slices={"7g.40gb": 1})
+    await ground.pod("high", slices={"7g.40gb": 1})
+    async with scheduling(ground):
+        await ground.bound("low", "high")
+        await ground.pod("waits", slices={"3g.20gb": 1})
+        condition = await ground.waits("waits")
+        event = await event_of(ground, "waits")
+    answer = await asked(ground, "waits")
+    assert answer["sentence"] == condition == event
+    assert (answer["state"], answer["layer"], answer["code"]) == ("waiting", "placement", "NoFreePlace")
+    groups = {group["code"]: group for group in answer["groups"]}
+    assert groups["NoFreePlace"]["nodes"] == ["n1", "n2"]
+    assert groups["NoFreePlace"]["free"] == 0
+    assert groups["NotMigCapable" if "NotMigCapable" in groups else "AgentNotReady"]["nodes"] == ["plain"]
+    assert answer["cheapestChange"]["kind"] == "free"
+    assert answer["cheapestChange"]["pods"][0] in {"default/low", "default/high"}
+
+
+async def test_x01_the_cheapest_change_admits_the_pod_when_it_is_made(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1", gpus=1)
+    async with scheduling(ground):
+        await ground.pod("first", slices={"4g.20gb": 1})
+        await ground.bound("first")
+        await ground.pod("second", slices={"4g.20gb": 1})
+        assert await ground.waits("second") == (await asked(ground, "second"))["sentence"]
+        change = (await asked(ground, "second"))["cheapestChange"]
+        assert (change["kind"], change["subject"]) == ("profile", "4g.20gb")
+        await ground.pod("smaller", slices={change["instead"]: 1})
+        await ground.bound("smaller")
+
+
+async def test_x01_a_share_that_nobody_serves_is_told_alike(ground: Ground) -> None:
+    await ground.node("n1", gpus=1, mig=0, resources={names.NVIDIA_GPU: "1"})
+    async with scheduling(ground):
+        await ground.pod("half", scheduler=names.KAI_SCHEDULER, annotations={names.GPU_FRACTION: "0.5"})
+        condition = await ground.waits("half")
+    answer = await asked(ground, "half")
+    assert (answer["sentence"], answer["code"]) == (condition, "NoSharing")
+
+
+async def test_x01_the_sentence_is_about_the_end_of_the_round(ground: Ground) -> None:
+    await ground.node("n1", gpus=1)
+    await ground.pod("large", slices={"7g.40gb": 2}, priority=100)
+    for number in range(3):
+        await ground.pod(f"small-{number}", slices={"1g.5gb": 1})
+    async with scheduling(ground):
+        await ground.bound("small-0", "small-1", "small-2")
+        condition = await ground.waits("large")
+    assert (await asked(ground, "large"))["sentence"] == condition
+
+
+async def test_x01_pods_that_do_not_wait_for_us_are_told_apart(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    async with scheduling(ground):
+        await ground.pod("there", slices={"1g.5gb": 1})
+        await ground.bound("there")
+    await ground.pod("fits", slices={"1g.5gb": 1})
+    await ground.pod("gated", slices={"1g.5gb": 1}, gates=["example.com/wait"])
+    await ground.pod("foreign", scheduler="somebody-else")
+    await ground.pod("odd", slices={"1g.5gb": 1}, annotations={names.POLICY: "luck"})
+    answers = {name: await asked(ground, name) for name in ("there", "fits", "gated", "foreign", "odd")}
+    assert {name: answer["state"] for name, answer in answers.items()} == {
+        "there": "placed",
+        "fits": "fits",
+        "gated": "gated",
+        "foreign": "foreign",
+        "odd": "invalid",
+    }
+    assert [piece["profile"] for piece in answers["there"]["slices"]] == ["1g.5gb"]
+    assert "example.com/wait" in answers["gated"]["sentence"]
+    assert answers["gated"]["layer"] == answers["odd"]["layer"] == "admission"
+    assert "somebody-else" in answers["foreign"]["sentence"]
+    assert "no scheduler leads" in answers["fits"]["sentence"], "the one of this test has given its lease back"
+    assert "luck" in answers["odd"]["sentence"]
+    await ground.set_phase("there", "Running")
+    assert (await asked(ground, "there"))["state"] == "running"
+    await ground.set_phase("there", "Succeeded")
+    assert (await asked(ground, "default/there"))["state"] == "ended"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ({"pod": "nobody"}, 1, '"nobody" not found'),
+        ({"pod": "nobody", "namespace": "other"}, 1, '"nobody" not found'),
+        ({"pod": "a/b", "namespace": "c"}, 2, "NAMESPACE/NAME"),
+        ({"pod": "nobody", "kubeconfig": Path("/does/not/exist")}, 2, "/does/not/exist"),
+    ],
+)
+async def test_x01_what_cannot_be_answered_is_said_in_one_line(
+    ground: Ground, options: dict[str, Any], code: int, said: str
+) -> None:
+    returned, out, err = await called(why.command, **{"kubeconfig": ground.kubeconfig, **options})
+    assert (returned, out) == (code, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+async def test_x01_for_people_it_is_a_process_that_prints_text_without_colours(ground: Ground) -> None:
+    await ground.node("n1", gpus=1)
+    await ground.pod("huge", slices={"7g.40gb": 2})
+    environment = {**os.environ, "KUBECONFIG": str(ground.kubeconfig)}
+    environment.pop("KUBERNETES_SERVICE_HOST", None)
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "apportion", "why", "huge"), env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        out = (await child.communicate())[0].decode()
+    assert child.returncode == 0
+    assert "default/huge is held up by: placement" in out
+    assert "NoFreePlace 7g.40gb" in out
+    assert "\x1b" not in out
