@@ -37,7 +37,7 @@ from apportion.node.partitioner import Partitioner
 from apportion.node.settings import Settings
 
 NODE = "node-1"
-GPUS = [f"GPU-{uuid.uuid5(uuid.UUID(int=0), f'{NODE}-{index}')}" for index in range(8)]
+GPUS = [f"GPU-{uuid.uuid5(uuid.UUID(int=0), f'{NODE}-{index}')}" for index in range(16)]
 JSON = dict[str, Any]
 # The agent has the rights that the shipped roles give it, and no more.
 ACCOUNT = "das-daemonset"

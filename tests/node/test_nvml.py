@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -12,7 +13,8 @@ import pynvml
 import pytest
 
 from apportion.node.drivers.nvml import NvmlDriver
-from apportion.node.partitioner import Busy, GpuLost, Place, PlaceTaken, Refused, Slice, Unavailable
+from apportion.node.drivers.nvml_health import HealthWatch
+from apportion.node.partitioner import Busy, GpuLost, Place, PlaceTaken, Process, Refused, Slice, Unavailable
 from tests.node.ground import Ground
 
 GPU = "GPU-00000000-aaaa-bbbb-cccc-dddddddddddd"
@@ -158,6 +160,79 @@ async def test_what_can_never_be_is_refused_with_the_reason(driver: NvmlDriver, 
     await driver.destroy(Place("GPU-nowhere", "1g.5gb", 0, 1))
 
 
+async def test_s09_errors_that_the_driver_reports_make_a_gpu_unhealthy_for_a_while(
+    driver: NvmlDriver, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(driver, "_health", HealthWatch(lambda: now))
+    assert all(gpu.healthy for gpu in await driver.discover())
+    library.stub_event(1, pynvml.nvmlEventTypeXidCriticalError, 31)  # a page fault: the program's
+    assert all(gpu.healthy for gpu in await driver.discover())
+    library.stub_event(1, pynvml.nvmlEventTypeXidCriticalError, 79)
+    assert [gpu.fault for gpu in await driver.discover()] == ["", "critical error XID 79", ""]
+    now = 200.0
+    library.stub_event(1, pynvml.nvmlEventTypeDoubleBitEccError, 0)
+    assert (await driver.discover())[1].fault == "a memory error that cannot be corrected"
+    now = 499.0
+    assert not (await driver.discover())[1].healthy
+    now = 501.0
+    assert (await driver.discover())[1].healthy
+
+
+async def test_s07_memory_is_told_by_process_and_slice(driver: NvmlDriver, library: ctypes.CDLL) -> None:
+    assert await driver.processes() == []
+    made = await driver.create(Place(GPU, "2g.10gb", 0, 2))
+    library.stub_process(0, 1, 4711, 300)
+    assert await driver.processes() == [Process(4711, made.uuid, 300)]
+    library.stub_process(2, 0xFFFFFFFF, 4712, 100)
+    assert await driver.processes() == [Process(4712, T4, 100)]
+
+
+async def test_s08_a_busy_slice_names_the_process_that_uses_it(driver: NvmlDriver, library: ctypes.CDLL) -> None:
+    place = Place(GPU, "2g.10gb", 0, 2)
+    await driver.create(place)
+    library.stub_process(0, 1, 4711, 300)
+    library.stub_busy(1)
+    with pytest.raises(Busy, match=r"it is in use \(process 4711\)"):
+        await driver.destroy(place)
+
+
+async def test_s07_a_slice_is_reached_through_its_gpu_and_two_capabilities(
+    driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await driver.create(Place(GPU, "1g.5gb", 0, 1))
+    second = await driver.create(Place(GPU, "2g.10gb", 2, 2))
+    files = ["nvidiactl", "nvidia-uvm", "nvidia4", "nvidia6", *(f"nvidia-caps/nvidia-cap{n}" for n in (12, 13, 21, 22))]
+    for name in files:
+        (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dev" / name).touch()
+    minors = (
+        "config 1\nmonitor 2\ngpu4/gi1/access 12\ngpu4/gi1/ci0/access 13\ngpu4/gi2/access 21\ngpu4/gi2/ci0/access 22\n"
+    )
+    (tmp_path / "proc/driver/nvidia-caps").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia-caps/mig-minors").write_text(minors)
+    monkeypatch.setattr(driver, "_root", tmp_path)
+    common = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia4"]
+    one = [f"/dev/nvidia-caps/nvidia-cap{number}" for number in (12, 13)]
+    two = [f"/dev/nvidia-caps/nvidia-cap{number}" for number in (21, 22)]
+    assert await driver.device_nodes([first.uuid]) == [*common, *one]
+    assert await driver.device_nodes([second.uuid, first.uuid]) == [*common, *two, *one]
+    assert await driver.device_nodes([T4]) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia6"]
+
+
+async def test_a_driver_that_hangs_is_told_and_taken_up_again(
+    driver: NvmlDriver, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await driver.discover()
+    monkeypatch.setattr("apportion.node.drivers.nvml.ANSWER_SECONDS", 0.2)
+    library.stub_slow(1)
+    with pytest.raises(Unavailable, match=r"NVML has not answered for 0.2 s"):
+        await driver.discover()
+    library.stub_slow(0)
+    monkeypatch.setattr("apportion.node.drivers.nvml.ANSWER_SECONDS", 20.0)
+    assert len(await driver.discover()) == 3
+
+
 async def test_without_nvidias_library_the_agent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -173,9 +248,13 @@ async def test_without_nvidias_library_the_agent_says_so(monkeypatch: pytest.Mon
 
 
 async def test_s07_the_agent_serves_nvml_slices_to_a_kubelet(
-    driver: NvmlDriver, bare: Ground, monkeypatch: pytest.MonkeyPatch
+    driver: NvmlDriver, bare: Ground, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tests.node.ground.GPUS", [GPU])
+    monkeypatch.setattr(driver, "_root", tmp_path)
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidiactl", "nvidia4"):
+        (tmp_path / "dev" / name).touch()
     bare.make_driver = lambda: driver
     await bare.start_agent()
     assert bare.kubelet.totals()["mig.das.com/1g.5gb"] == (14, 14)
@@ -184,6 +263,9 @@ async def test_s07_the_agent_serves_nvml_slices_to_a_kubelet(
     (made,) = await driver.slices()
     assert environment["NVIDIA_VISIBLE_DEVICES"] == made.uuid
     assert made.place == Place(GPU, "1g.10gb", 6, 2)
+    (described,) = bare.cdi_files()
+    (device,) = json.loads(described.read_text())["devices"]
+    assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia4"}]
     await bare.delete(pod)
     await bare.eventually(bare.clean, "claims and files are gone")
     assert await driver.slices() == []

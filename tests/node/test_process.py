@@ -26,7 +26,7 @@ async def test_s08_a_killed_agent_process_finds_its_slices_again(bare: Ground) -
         process.kill()
         await process.wait()
         process = await start(bare, shell)
-        await bare.eventually(lambda: len(sockets(bare)) == 8, "it serves again", seconds=30)
+        await bare.eventually(lambda: len(sockets(bare)) == 9, "it serves again", seconds=30)
         await bare.eventually(lambda: registered(bare), "and the kubelet knows", seconds=30)
         assert await bare.start(pod) == environment
 
@@ -51,6 +51,10 @@ async def test_settings_that_cannot_be_used_end_in_one_line(bare: Ground) -> Non
 
 
 async def start(node: Ground, shell: HttpShell) -> Process:
+    return await command(*flags_of(node), **environment_of(node, shell.url))
+
+
+def flags_of(node: Ground) -> list[str]:
     settings = node.settings
     flags = {
         "node-name": NODE,
@@ -62,7 +66,7 @@ async def start(node: Ground, shell: HttpShell) -> Process:
         "cgroup-dir": settings.cgroup_dir,
         "listen": "127.0.0.1:0",
     }
-    return await command(*(f"--{flag}={value}" for flag, value in flags.items()), **environment_of(node, shell.url))
+    return [f"--{flag}={value}" for flag, value in flags.items()]
 
 
 async def command(*flags: str, **environment: str) -> Process:

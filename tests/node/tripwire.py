@@ -102,7 +102,7 @@ class WiredDriver:
 
 
 class WiredFiles:
-    """Stands in for `node.files` and for removing CDI files; the hardware's own file is no step of the agent."""
+    """Stands in for `node.files` and for removing CDI files; hardware and texts for people are no steps."""
 
     def __init__(self) -> None:
         self.wire: Tripwire | None = None
@@ -110,7 +110,7 @@ class WiredFiles:
         self._unlink = Path.unlink
 
     def write(self, path: Path, content: bytes, *, mode: int = 0o644) -> None:
-        counts = self.wire is not None and path.name != "emulated-gpus.json"
+        counts = self.wire is not None and not path.name.startswith(("emulated-gpus.json", "nvidia-smi"))
         if counts and self.wire:
             self.wire.before(f"write {path.name[:16]}")
         self._write(path, content, mode=mode)

@@ -19,6 +19,10 @@ pytestmark = pytest.mark.kubectl
 __all__ = ["separate_cluster"]  # a fixture, found by name
 
 WORKLOADS = ("deployment/das-operator-webhook", "deployment/das-scheduler", "daemonset/das-daemonset")
+CONFIGURATIONS = (
+    "mutatingwebhookconfiguration/das-mutating-webhook-configuration",
+    "validatingwebhookconfiguration/das-validating-webhook-configuration",
+)
 IN = ("-n", "das-operator")
 NOWHERE = {"example.com/nowhere": "true"}
 
@@ -26,13 +30,7 @@ NOWHERE = {"example.com/nowhere": "true"}
 @pytest.fixture(scope="module")
 def installed(separate_cluster: Cluster) -> Cluster:
     """All manifests, with no pods: this is about what the operator writes, not about what runs."""
-    objects = manifests.load()
-    for entry in objects:
-        if entry["kind"] == "Deployment":
-            entry["spec"]["replicas"] = 0
-        if entry["kind"] == "DaemonSet":
-            entry["spec"]["template"]["spec"]["nodeSelector"] |= NOWHERE
-    separate_cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+    install(separate_cluster)
     separate_cluster.kubectl("wait", "--for=condition=Established", "crd/dasoperators.inference.redhat.com")
     one = {"apiVersion": "inference.redhat.com/v1alpha1", "kind": "DASOperator", "metadata": {"name": "cluster"}}
     switches = {"emulatedMode": "enabled", "nodeSelector": NOWHERE}
@@ -65,6 +63,37 @@ def test_s10_r01_switches_act_without_needless_rollouts(installed: Cluster, tmp_
     assert refusals(installed) == []
 
 
+def test_s10_r01_removed_takes_everything_away_and_managed_brings_it_back(installed: Cluster, tmp_path: Path) -> None:
+    install(installed)
+    with plane(installed, "das-operator", ["operator", f"--probes={SERVICE_ADDRESS}:9403"], tmp_path):
+        change(installed, {"managementState": "Removed"})
+        until(lambda: not existing(installed), "all is gone")
+        until(lambda: condition(installed, "Progressing") == "False", "conditions say that it is over")
+        assert condition(installed, "Available") == "False"
+        change(installed, {"managementState": "Managed"})
+        until(lambda: existing(installed) == sorted((*WORKLOADS, *CONFIGURATIONS)), "all is back")
+        until(lambda: "das-operator-removed" not in installed.kubectl("get", "configmaps", *IN), "nothing is kept")
+    assert refusals(installed) == []
+
+
+def install(cluster: Cluster) -> None:
+    objects = manifests.load()
+    for entry in objects:
+        if entry["kind"] == "Deployment":
+            entry["spec"]["replicas"] = 0
+        if entry["kind"] == "DaemonSet":
+            entry["spec"]["template"]["spec"]["nodeSelector"] = NOWHERE
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+
+def existing(cluster: Cluster) -> list[str]:
+    return sorted(
+        name
+        for name in (*WORKLOADS, *CONFIGURATIONS)
+        if cluster.kubectl("get", name, *IN, "-o", "name", "--ignore-not-found").strip()
+    )
+
+
 def get(cluster: Cluster, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cluster.kubectl("get", name, *IN, "-o", "json", "--show-managed-fields"))
     return found
@@ -89,7 +118,8 @@ def told(cluster: Cluster, name: str) -> dict[str, str]:
 
 
 def selector(cluster: Cluster) -> dict[str, str]:
-    found: dict[str, str] = get(cluster, "daemonset/das-daemonset")["spec"]["template"]["spec"]["nodeSelector"]
+    pod = get(cluster, "daemonset/das-daemonset")["spec"]["template"]["spec"]
+    found: dict[str, str] = pod.get("nodeSelector", {})
     return found
 
 

@@ -21,7 +21,8 @@ from tests.admission.ground import ACCESS, account, api, eventually
 
 NAMESPACE = "das-operator"
 SETTINGS = Settings(probes="127.0.0.1:0", emulated_mode="enabled")
-INSTALLED = (*ACCESS, "CustomResourceDefinition", "Deployment", "DaemonSet")
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+INSTALLED = (*ACCESS, *WEBHOOKS, "CustomResourceDefinition", "Deployment", "DaemonSet")
 
 
 def pods(plane: Plane, *, desired: int, updated: int, available: int) -> Health:
@@ -128,13 +129,13 @@ async def test_s10_switches_act_and_can_be_taken_back() -> None:
         await eventually(lambda: told(client, WEBHOOK, "APPORTION_RUNTIME_CLASS", "nvidia"))
         await eventually(lambda: told(client, SCHEDULER, "APPORTION_LOG_LEVEL", "Debug"))
         pod = await pod_of(client, AGENTS)
-        assert pod["nodeSelector"] == {"nvidia.com/mig.capable": "true", "pool": "gpu"}
+        assert pod["nodeSelector"] == {"pool": "gpu"}
         assert any(entry["name"] == "NODE_NAME" for entry in pod["containers"][0]["env"])
 
         await change(client, {"emulatedMode": "enabled", "logLevel": "Normal", "nodeSelector": {"pool": None}})
         await eventually(lambda: told(client, AGENTS, "APPORTION_DRIVER", "emulated"))
         await eventually(lambda: told(client, WEBHOOK, "APPORTION_RUNTIME_CLASS", None))
-        assert (await pod_of(client, AGENTS))["nodeSelector"] == {"nvidia.com/mig.capable": "true"}
+        assert not (await pod_of(client, AGENTS)).get("nodeSelector")
 
 
 async def test_s10_unmanaged_means_hands_off_but_the_truth_is_still_told() -> None:

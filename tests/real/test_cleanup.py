@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,14 @@ pytestmark = pytest.mark.real
 RUN = """
 import signal, sys, time
 from pathlib import Path
-from tests.grounds.box import Box
 from tests.grounds import cgroups
+from tests.grounds.box import Box, run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background inherits that it is ignored
 box = Box(Path(sys.argv[1]))
 sleeper = box.start("sleeper", ["sleep", "600"])
+run(box, ["ip", "link", "add", "left-over0", "type", "bridge"])
+run(box, ["mount", "-t", "tmpfs", "left-over", "/mnt"])
 cgroups.create(f"{box.cgroup}/n1")
 for hierarchy in ("pids", ""):
     group = cgroups.MOUNT / hierarchy / box.cgroup / "n1" / "cgroup.procs"
@@ -36,11 +39,14 @@ time.sleep(600)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> subprocess.Popen[str]:
+def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     require(binaries.CONTROL_PLANE)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", RUN, str(tmp_path / "ground")], cwd=binaries.ROOT, stdout=subprocess.PIPE, text=True
     )
+    yield process
+    process.kill()
+    process.wait()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -48,10 +54,14 @@ def test_nothing_is_left_when_the_run_is_killed(
     run: subprocess.Popen[str], tmp_path: Path, how: signal.Signals
 ) -> None:
     supervisor, sleeper, group = _facts(run)
+    inside = _links_and_mounts(sleeper)
+    assert "left-over0" in inside
+    assert "left-over /mnt" in inside
     run.send_signal(how)
     run.wait(timeout=60)
 
-    until(lambda: _gone(supervisor) and _gone(sleeper), "the processes end", within=15)
+    until(lambda: _gone(supervisor) and _gone(sleeper), "the processes end", within=60)
+    assert "left-over" not in _links_and_mounts(os.getpid())
     assert not _groups(group)
     assert not (tmp_path / "ground" / "data").exists()
     assert (tmp_path / "ground" / "logs").exists()
@@ -62,7 +72,7 @@ def test_processes_end_with_a_killed_supervisor_and_the_next_run_removes_its_cgr
 ) -> None:
     supervisor, sleeper, group = _facts(run)
     os.kill(supervisor, signal.SIGKILL)
-    until(lambda: _gone(sleeper), "the processes end", within=15)
+    until(lambda: _gone(sleeper), "the processes end", within=60)
     run.kill()
     run.wait()
 
@@ -77,13 +87,18 @@ def test_a_sweep_spares_runs_that_still_go_on(run: subprocess.Popen[str]) -> Non
     assert not _gone(sleeper)
     run.kill()
     run.wait()
-    until(lambda: _gone(supervisor), "the supervisor ends", within=15)
+    until(lambda: _gone(supervisor), "the supervisor ends", within=60)
 
 
 def _facts(run: subprocess.Popen[str]) -> tuple[int, int, str]:
     assert run.stdout is not None
     supervisor, sleeper, group = run.stdout.readline().split()
     return int(supervisor), int(sleeper), group
+
+
+def _links_and_mounts(pid: int) -> str:
+    """Network devices and mounts as a process sees them."""
+    return Path(f"/proc/{pid}/net/dev").read_text() + Path(f"/proc/{pid}/mounts").read_text()
 
 
 def _gone(pid: int) -> bool:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.grounds.installed import AGENT, NAMESPACE, SCHEDULER, WEBHOOK, Installed
+from tests.grounds.installed import AGENT, NAMESPACE, OPERATOR, SCHEDULER, WEBHOOK, Installed
 from tests.grounds.waiting import until
 from tests.real.sliced import Sliced
 
@@ -21,7 +21,7 @@ def test_r01_no_request_of_any_plane_is_refused(real_planes: Installed, namespac
     pod.delete()
     pod.await_gone()
     asking = {event["user"]["username"] for event in real_planes.cluster.requests_of_service_accounts()}
-    for role in ROLES.values():
+    for role in (*ROLES.values(), OPERATOR):
         assert f"system:serviceaccount:{NAMESPACE}:{role}" in asking
     assert real_planes.cluster.forbidden() == []
 

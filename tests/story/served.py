@@ -21,9 +21,9 @@ Json = dict[str, Any]
 class Served(Embedded):
     """`apportion up` with all planes, and a look behind the curtain for tests that kill things."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, patience: float = 60) -> None:
         super().__init__(folder, *(options or ("--nodes", "1", "--restart-backoff", "0.2")))
-        until(lambda: self.ready_planes() >= PLANES, "every plane is ready", within=60)
+        until(lambda: self.ready_planes() >= PLANES, "every plane is ready", within=patience)
         (state,) = folder.glob("state/apportion/*.json")
         self.nodes_dir = Path(json.loads(state.read_text())["root"])
 

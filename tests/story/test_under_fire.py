@@ -9,12 +9,14 @@ import time
 import pytest
 
 from tests.grounds.waiting import until
+from tests.story import twins
 from tests.story.served import PLANES, Served
 from tests.story.workloads import Workloads, assert_no_overlap
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 KILLS = 30 if FULL else 10
 ROUNDS = 100 if FULL else 20
+TWINS = 200 if FULL else 10
 
 
 @pytest.mark.soak
@@ -42,14 +44,10 @@ def test_s06_s08_r02_planes_killed_at_random_moments_lose_nothing(served: Served
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_s07_two_pods_started_together_never_swap_slices(served: Served, story_namespace: str) -> None:
-    work = Workloads(served, story_namespace)
-    for number in range(ROUNDS):
-        work.create("Deployment", f"pair-{number}", replicas=2)
-        work.assert_each_sees_its_own(work.wait_running(2))
-        work.delete("Deployment", f"pair-{number}")
-        until(lambda: not work.running(), "the pair is gone")
-    work.wait_nothing_left()
+def test_s07_twins_started_together_never_swap_and_the_end_of_one_leaves_the_other(
+    served: Served, story_namespace: str
+) -> None:
+    twins.play(Workloads(served, story_namespace), TWINS)
 
 
 @pytest.mark.soak

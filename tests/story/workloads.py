@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Protocol
 
+from tests.grounds.api import Api
 from tests.grounds.waiting import until
-from tests.story.served import Served
 
 Json = dict[str, Any]
+
+
+class Stage(Protocol):
+    """A cluster with all planes, and a look at what is left on its nodes."""
+
+    @property
+    def api(self) -> Api: ...
+    def claims(self) -> list[Json]: ...
+    def left_on_nodes(self) -> list[str]: ...
 
 
 class Workloads:
     """Controllers with slices in one namespace."""
 
-    def __init__(self, cluster: Served, namespace: str) -> None:
+    def __init__(self, cluster: Stage, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
 

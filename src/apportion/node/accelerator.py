@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from apportion.apis import accelerators, kinds
-from apportion.apis.accelerators import Accelerator, AcceleratorProfile, AgentReference, NodeAccelerator
+from apportion.apis.accelerators import (
+    Accelerator,
+    AcceleratorProfile,
+    AgentReference,
+    FixedSlice,
+    ForeignSlice,
+    NodeAccelerator,
+)
 from apportion.apis.meta import Condition, condition, to_wire
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -62,7 +69,7 @@ class Publisher:
         if strangers:
             conditions.append(_unknown(strangers, old))
         status: dict[str, Any] = {
-            "gpus": [to_wire(_accelerator(gpu)) for gpu in gpus],
+            "gpus": [to_wire(_accelerator(gpu, strangers)) for gpu in gpus],
             "agent": to_wire(self._agent()),
             "conditions": [to_wire(entry) for entry in conditions],
         }
@@ -102,7 +109,7 @@ class Publisher:
         return AgentReference(namespace=settings.pod_namespace, name=settings.pod_name, uid=settings.pod_uid)
 
 
-def _accelerator(gpu: Gpu) -> Accelerator:
+def _accelerator(gpu: Gpu, strangers: Sequence[Slice]) -> Accelerator:
     return Accelerator(
         uuid=gpu.uuid,
         model=gpu.model,
@@ -112,6 +119,15 @@ def _accelerator(gpu: Gpu) -> Accelerator:
         profiles=[
             AcceleratorProfile(name=entry.name, size=entry.size, starts=list(entry.starts), limit=entry.limit)
             for entry in gpu.profiles
+        ],
+        foreign=[
+            ForeignSlice(start=found.place.start, size=found.place.size)
+            for found in sorted(strangers, key=lambda found: found.place)
+            if found.place.gpu == gpu.uuid
+        ],
+        fixed=[
+            FixedSlice(profile=cut.place.profile, start=cut.place.start, size=cut.place.size, uuid=cut.uuid)
+            for cut in gpu.fixed or ()
         ],
     )
 

@@ -16,24 +16,28 @@ from collections.abc import Sequence
 from apportion.apis import kinds, names
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
+from apportion.apis.migconfig import FAILED
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.cluster import probes
 from apportion.cluster.client import Client
 from apportion.cluster.errors import ClusterError
-from apportion.cluster.events import Recorder
+from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
-from apportion.node import accelerator, preparation, startup
+from apportion.node import accelerator, hindrances, preparation, startup
 from apportion.node.accelerator import Publisher, Readiness
 from apportion.node.allocations import Allocations
 from apportion.node.cdi import CdiFolder
 from apportion.node.cgroups import Cgroups
 from apportion.node.claimstore import ClaimStore
+from apportion.node.given import Given
 from apportion.node.hardware import Hardware
+from apportion.node.holders import Holders, is_given
+from apportion.node.layoutlabel import StateLabel
 from apportion.node.locks import Locks
 from apportion.node.metrics import Metrics
-from apportion.node.partitioner import Partitioner, PartitionError, Slice
+from apportion.node.partitioner import Measures, Partitioner, PartitionError, Slice
 from apportion.node.places import Places
 from apportion.node.plugin import Plugin
 from apportion.node.podwatch import PodWatch
@@ -42,6 +46,7 @@ from apportion.node.problems import Problem
 from apportion.node.registration import Registrar
 from apportion.node.release import Release
 from apportion.node.settings import Settings
+from apportion.node.sight import Sight
 from apportion.node.slicebook import SliceBook
 from apportion.node.slicing import Slicing
 from apportion.node.sole import sole_agent
@@ -62,7 +67,8 @@ class Agent:
         self._locks = Locks()
         self._recorder = Recorder(client, COMPONENT, host=settings.node_name)
         self._book = SliceBook(settings.state_dir)
-        self._folder = CdiFolder(settings.cdi_dir)
+        self._sight = Sight(driver, settings.state_dir, emulated=settings.driver == "emulated")
+        self._folder = CdiFolder(settings.cdi_dir, on_remove=self._sight.forget)
         self._allocations = Allocations(settings.plugin_dir)
         self._registrar = Registrar(settings.plugin_dir, poll_seconds=settings.poll_seconds)
         self._node = Informer(client, kinds.NODES, into=Node, fields=f"metadata.name={settings.node_name}")
@@ -70,7 +76,20 @@ class Agent:
         self._pods = PodWatch(client, settings.node_name)
         self._publisher = Publisher(client, settings, driver.kind)
         self._slicing = Slicing(driver, self._book, self._locks)
-        self._hardware = Hardware(driver, self._registrar, self._allocations, self._plugin)
+        cgroups = Cgroups(settings.cgroup_dir)
+        self._holders = Holders(self._allocations, self._pods, cgroups, settings.node_name)
+        self._hardware = Hardware(driver, self._registrar, self._allocations, self._holders, self._plugin)
+        self._given = Given(
+            driver=driver,
+            allocations=self._allocations,
+            holders=self._holders,
+            pods=self._pods,
+            folder=self._folder,
+            sight=self._sight,
+            gpus=lambda: self._hardware.gpus,
+            patience=settings.patience_seconds,
+        )
+        self._state_label = StateLabel(client, settings.node_name)
         places = Places(
             client=client,
             driver=driver,
@@ -78,6 +97,7 @@ class Agent:
             book=self._book,
             slicing=self._slicing,
             recorder=self._recorder,
+            hindrance=lambda: self._hindrance.message if self._hindrance else "",
         )
         self._preparation = Preparation(
             driver=driver,
@@ -87,8 +107,10 @@ class Agent:
             slicing=self._slicing,
             places=places,
             folder=self._folder,
+            sight=self._sight,
             locks=self._locks,
             patience=settings.patience_seconds,
+            answer_within=settings.answer_seconds,
         )
         self._release = Release(
             settings=settings,
@@ -97,13 +119,15 @@ class Agent:
             slicing=self._slicing,
             book=self._book,
             folder=self._folder,
-            cgroups=Cgroups(settings.cgroup_dir),
+            cgroups=cgroups,
             locks=self._locks,
             recorder=self._recorder,
         )
         self._queue: WorkQueue[str] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
         self._wake = asyncio.Event()
         self._adopted = False
+        self._waits = ""
+        self._hindrance: Readiness | None = None
         self._strangers: Sequence[Slice] = ()
         self.metrics.count_slices(lambda: len(self._book))
 
@@ -114,7 +138,7 @@ class Agent:
         ready = {"agent": lambda: self.readiness.ready or self.readiness.message}
         async with (
             probes.serve(self.settings.listen, ready=ready, registry=self.metrics.registry) as self.address,
-            sole_agent(self.settings.state_dir),
+            sole_agent(self.settings.state_dir, self._wait),
         ):
             try:
                 async with asyncio.TaskGroup() as group:
@@ -130,6 +154,10 @@ class Agent:
 
     @property
     def readiness(self) -> Readiness:
+        if self._waits:
+            return Readiness(ready=False, reason="Waiting", message=self._waits)
+        if self._hindrance is not None:
+            return self._hindrance
         fault = self._hardware.fault
         if fault is not None:
             return Readiness(ready=False, reason=fault.reason, message=str(fault))
@@ -137,9 +165,10 @@ class Agent:
             return accelerator.STARTING
         return accelerator.READY if self._registrar.complete else accelerator.UNREGISTERED
 
+    def _wait(self, why: str) -> None:
+        self._waits = why
+
     async def _begin(self) -> None:
-        self._book.load()
-        self._folder.load()
         for informer in (self._node, self._store.informer, self._pods.informer, self._publisher.informer):
             await informer.synced()
         while not await self._adopt():
@@ -152,7 +181,12 @@ class Agent:
         self._publisher.informer.on_change(lambda _old, _new: self._wake.set())
 
     async def _adopt(self) -> bool:
-        await self._hardware.look(self._annotations())
+        self._hindrance = hindrances.unwritable((self.settings.state_dir, self.settings.cdi_dir))
+        if self._hindrance is not None:
+            return False
+        self._book.load()
+        self._folder.load()
+        await self._look_at_hardware()
         if self._hardware.fault is None:
             try:
                 await startup.adopt(self.driver, self._book, self._store)
@@ -205,9 +239,11 @@ class Agent:
     async def _look(self) -> None:
         for uid in self._release.pods():
             self._queue.add(uid)
-        await self._hardware.look(self._annotations())
+        await self._look_at_hardware()
         try:
             found = await self._slicing.strangers()
+            if isinstance(self.driver, Measures):
+                self.metrics.measure(await self.driver.processes())
         except PartitionError as error:
             log.warning("the slices of this node cannot be listed: %s", error)
             return
@@ -215,6 +251,19 @@ class Agent:
             log.warning("not made by Apportion and left alone: %s", "; ".join(str(one.place) for one in found))
         self._strangers = found
         self.metrics.strangers.set(len(found))
+        await self._show()
+
+    async def _show(self) -> None:
+        try:
+            held = (each for holding in self._holders.live() for each in holding.ids)
+            await self._sight.show(self._hardware.gpus, held)
+        except (PartitionError, OSError) as error:
+            log.warning("nvidia-smi of this node is out of date: %s", error)
+
+    async def _look_at_hardware(self) -> None:
+        rival = hindrances.rival(self._pods.informer.items())
+        self._hindrance = rival or hindrances.unwritable((self.settings.state_dir, self.settings.cdi_dir))
+        await self._hardware.look(self._annotations(), offer=rival is None)
 
     async def _publish(self) -> Readiness | None:
         """Returns what the cluster has been told; None if that failed."""
@@ -228,6 +277,11 @@ class Agent:
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)
             return None
+        layouts = self._hardware.layouts
+        await self._state_label.show(layouts.state, node.metadata.labels if node else {})
+        if layouts.state == FAILED:
+            about = Regarding.node(self.settings.node_name)
+            self._recorder.warn(about, "MigConfigRefused", layouts.problem)
         return readiness
 
     def _annotations(self) -> dict[str, str]:
@@ -242,14 +296,22 @@ class Agent:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
-        if pod is not None and self._store.of_pod(pod.metadata.uid):
+        if pod is None:
+            return
+        if hindrances.is_rival(pod):
+            self._wake.set()
+        if self._store.of_pod(pod.metadata.uid) or self._folder.of_pod(pod.metadata.uid):
             self._queue.add(pod.metadata.uid)
+        if _holds_devices(pod) and (new is None or old is None or new.status.phase != old.status.phase):
+            self._wake.set()  # what nvidia-smi shows, and GPUs that wait to be empty
 
     # What the kubelet asks
 
     def _plugin(self, resource: str) -> Plugin:
         if resource == names.GPU_MEMORY:  # a number to schedule by: the container gets nothing from it
             return Plugin(resource, allocate=lambda _resource, _ids: wire.ContainerAllocateResponse())
+        if is_given(resource):
+            return Plugin(resource, allocate=self._given.allocate, prepare=self._given.prepare)
         return Plugin(resource, allocate=preparation.allocate, prepare=self._prepare)
 
     async def _prepare(self, resource: str, ids: Sequence[str]) -> None:
@@ -261,3 +323,7 @@ class Agent:
             raise
         finally:
             self.metrics.prepared.observe(time.monotonic() - begin)
+
+
+def _holds_devices(pod: Pod) -> bool:
+    return any(is_given(name) for container in pod.spec.containers for name in container.resources.limits)

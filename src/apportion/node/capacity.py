@@ -29,10 +29,10 @@ class Amount:
 
 
 def amounts(gpus: Iterable[Gpu]) -> dict[str, Amount]:
-    """Devices by resource name, for the GPUs of a node that are cut into slices."""
+    """Devices by resource name, for the GPUs of a node that are cut on demand."""
     found: dict[str, Amount] = {}
     for gpu in gpus:
-        if not gpu.sliced:
+        if not gpu.sliced or gpu.fixed:
             continue
         model = model_of(gpu)
         for profile in model.profiles:
@@ -45,6 +45,16 @@ def device_ids(resource: str, count: int) -> list[str]:
     """Numbered under the resource's name, the same after every start. A kubelet allows 63 characters."""
     stem = MEMORY_ID if resource == names.GPU_MEMORY else resource.removeprefix(names.SLICE_PREFIX)
     return [f"{stem}-{index}" for index in range(count)]
+
+
+def keep_allocated(ids: Sequence[str], allocated: frozenset[str]) -> list[str]:
+    """As many ids, but those that containers hold: with fewer devices than before these may have higher numbers."""
+    beyond = sorted(allocated.difference(ids))
+    if not beyond:
+        return list(ids)
+    free = [name for name in ids if name not in allocated]
+    dropped = set(free[max(0, len(free) - len(beyond)) :])
+    return [name for name in ids if name not in dropped] + beyond
 
 
 def choose_healthy(ids: Sequence[str], healthy: int, allocated: frozenset[str]) -> set[str]:
@@ -62,13 +72,13 @@ def model_of(gpu: Gpu) -> Model:
 
 def memory_gb(model: Model) -> int:
     nominal = -(-model.memory_mib // MIB_PER_GB)
-    return max(nominal, _fullest_layout(model))
+    return max(nominal, _fullest_layout(grid.of(model)))
 
 
-def _fullest_layout(model: Model) -> int:
-    """The largest sum of gigabytes by name over all legal layouts of a GPU."""
-    cut = grid.of(model)
-    gigabytes = {profile.name: profiles.memory_gb(profile.name) for profile in model.profiles}
+@functools.cache
+def _fullest_layout(cut: grid.Grid) -> int:
+    """The largest sum of gigabytes by name over all legal layouts of a GPU. Equal models share a grid."""
+    gigabytes = {shape.name: profiles.memory_gb(shape.name) for shape in cut.ordered}
     most = {grid.EMPTY: 0}
     todo = [grid.EMPTY]
     while todo:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,9 @@ def qualified(name: str) -> str:
 
 
 class CdiFolder:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, on_remove: Callable[[str], None] = lambda _name: None) -> None:
         self._folder = folder
+        self._on_remove = on_remove
         self._owners: dict[str, Owner] = {}
 
     def load(self) -> None:
@@ -61,9 +62,18 @@ class CdiFolder:
             else:
                 self._owners[path.stem.removeprefix(PREFIX)] = owner
 
-    def write(self, name: str, owner: Owner, environment: Mapping[str, str]) -> None:
+    def write(
+        self,
+        name: str,
+        owner: Owner,
+        environment: Mapping[str, str],
+        *,
+        mounts: Sequence[tuple[str, str]] = (),
+        devices: Sequence[str] = (),
+    ) -> None:
+        """`mounts` are files of the host with their paths in the container, `devices` files under /dev."""
         path = self._path(name)
-        content = msgspec.json.encode(_spec(name, owner, environment))
+        content = msgspec.json.encode(_spec(name, owner, _edits(environment, mounts, devices)))
         if not (path.exists() and path.read_bytes() == content):
             self._folder.mkdir(parents=True, exist_ok=True)
             files.write(path, content)
@@ -76,6 +86,7 @@ class CdiFolder:
         if owner is None or owner.pod_uid == pod_uid:
             path.unlink(missing_ok=True)
             self._owners.pop(name, None)
+            self._on_remove(name)
         else:
             self._owners[name] = owner
 
@@ -89,7 +100,7 @@ class CdiFolder:
         return self._folder / f"{PREFIX}{name}.json"
 
 
-def _spec(name: str, owner: Owner, environment: Mapping[str, str]) -> dict[str, Any]:
+def _spec(name: str, owner: Owner, edits: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "cdiVersion": VERSION,
         "kind": names.CDI_VENDOR_CLASS,
@@ -100,10 +111,20 @@ def _spec(name: str, owner: Owner, environment: Mapping[str, str]) -> dict[str, 
                     names.CDI_POD_UID: owner.pod_uid,
                     names.CDI_CONTAINERS: ",".join(sorted(owner.containers)),
                 },
-                "containerEdits": {"env": [f"{key}={value}" for key, value in environment.items()]},
+                "containerEdits": edits,
             }
         ],
     }
+
+
+def _edits(environment: Mapping[str, str], mounts: Sequence[tuple[str, str]], devices: Sequence[str]) -> dict[str, Any]:
+    edits: dict[str, Any] = {"env": [f"{key}={value}" for key, value in environment.items()]}
+    if devices:
+        edits["deviceNodes"] = [{"path": path} for path in devices]
+    if mounts:
+        options = ["ro", "nosuid", "nodev", "bind"]
+        edits["mounts"] = [{"hostPath": host, "containerPath": path, "options": options} for host, path in mounts]
+    return edits
 
 
 def _owner(path: Path) -> Owner | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from apportion.node.partitioner import Process
 
 
 class Metrics:
@@ -26,7 +28,21 @@ class Metrics:
         self.strangers = Gauge(
             "apportion_node_unknown_slices", "Slices that the agent did not make", registry=self.registry
         )
+        self.memory = Gauge(
+            "apportion_node_device_memory_used_mib",
+            "GPU memory that processes use, by slice or GPU",
+            ["device"],
+            registry=self.registry,
+        )
         self.ready = Gauge("apportion_node_ready", "1 while pods with slices may come", registry=self.registry)
+
+    def measure(self, processes: Iterable[Process]) -> None:
+        used: dict[str, int] = {}
+        for process in processes:
+            used[process.device] = used.get(process.device, 0) + process.memory_mib
+        self.memory.clear()
+        for device, amount in used.items():
+            self.memory.labels(device).set(amount)
 
     def count_slices(self, count: Callable[[], float]) -> None:
         self._slices.set_function(count)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,11 @@ class ProfileFacts:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. It can be cut only if `sliced` (MIG mode is on); `fault` says why it is not healthy."""
+    """One GPU. It can be cut only if `sliced` (MIG mode is on); `fault` says why it is not healthy.
+
+    `fixed` are slices that were cut beforehand: containers get these, and no others are made on this GPU.
+    It is None where nobody has laid the GPU out.
+    """
 
     uuid: str
     model: str
@@ -41,6 +45,7 @@ class Gpu:
     sliced: bool
     profiles: tuple[ProfileFacts, ...] = ()
     fault: str = ""
+    fixed: tuple[Slice, ...] | None = None
 
     @property
     def healthy(self) -> bool:
@@ -74,6 +79,14 @@ class Slice:
 
     place: Place
     uuid: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a GPU is to be: whole, or cut into exactly these slices, or (none) cut on demand."""
+
+    sliced: bool
+    places: tuple[Place, ...] = ()
 
 
 class PartitionError(Exception):
@@ -124,3 +137,40 @@ class Partitioner(Protocol):
         """The environment with which a container sees exactly these slices, in this order."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class LaysOut(Protocol):
+    """A partitioner whose GPUs can be cut beforehand."""
+
+    async def lay_out(self, gpu: str, layout: Layout | None) -> None:
+        """Give an empty GPU this layout; None gives back the mode that it has by itself."""
+
+
+@runtime_checkable
+class HasDevices(Protocol):
+    """A partitioner whose slices are reached through files of the node."""
+
+    async def device_nodes(self, uuids: Sequence[str]) -> Sequence[str]:
+        """The files under /dev that a container needs for these slices or GPUs."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process on a GPU: `device` is the uuid of its slice, or of the GPU where there is none."""
+
+    pid: int
+    device: str
+    memory_mib: int
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A partitioner that can tell who uses its GPUs."""
+
+    async def processes(self) -> Sequence[Process]:
+        """Every process on every GPU that answers, with the memory that it uses."""
+
+
+async def device_nodes(driver: Partitioner, uuids: Sequence[str]) -> Sequence[str]:
+    return await driver.device_nodes(uuids) if isinstance(driver, HasDevices) else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from apportion.apis.claims import AllocationClaim
 from apportion.cluster import errors
@@ -37,6 +38,7 @@ class Places:
         book: SliceBook,
         slicing: Slicing,
         recorder: Recorder,
+        hindrance: Callable[[], str] = lambda: "",
     ) -> None:
         self._client = client
         self._driver = driver
@@ -44,6 +46,7 @@ class Places:
         self._book = book
         self._slicing = slicing
         self._recorder = recorder
+        self._hindrance = hindrance
 
     async def secure(self, claim: AllocationClaim) -> Entry:
         """Enter the claim's place into the book; moves the claim if that place is taken."""
@@ -51,6 +54,8 @@ class Places:
         known = self._book.get(claim.name)
         if known is not None and known.place == place:
             return known
+        if why := self._hindrance():
+            raise Refused(why)
         await self._check(claim, place)
         await self._await_handover(claim, place)
         try:

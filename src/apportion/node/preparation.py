@@ -18,7 +18,7 @@ from apportion.apis.claims import AllocationClaim
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.apis.pods import Pod
 from apportion.cluster.errors import ClusterError
-from apportion.node import cdi
+from apportion.node import cdi, partitioner
 from apportion.node.allocations import Allocations, Holder, Holding
 from apportion.node.cdi import CdiFolder
 from apportion.node.claimstore import ClaimStore
@@ -27,6 +27,7 @@ from apportion.node.partitioner import Partitioner, PartitionError
 from apportion.node.places import Places
 from apportion.node.podwatch import PodWatch
 from apportion.node.problems import NoClaim, NotMade, Problem
+from apportion.node.sight import Sight
 from apportion.node.slicing import Slicing
 
 POLL_SECONDS = 0.05
@@ -51,8 +52,10 @@ class Preparation:
         slicing: Slicing,
         places: Places,
         folder: CdiFolder,
+        sight: Sight,
         locks: Locks,
         patience: float,
+        answer_within: float,
     ) -> None:
         self._driver = driver
         self._allocations = allocations
@@ -61,8 +64,10 @@ class Preparation:
         self._slicing = slicing
         self._places = places
         self._folder = folder
+        self._sight = sight
         self._locks = locks
         self._patience = patience
+        self._answer_within = answer_within
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
@@ -74,7 +79,14 @@ class Preparation:
         if task is None:
             task = self._running[key] = asyncio.create_task(self._prepare(holder, container), name=f"prepare-{key}")
             task.add_done_callback(lambda done: self._done(key, done))
-        await asyncio.shield(task)
+        try:
+            async with asyncio.timeout(self._answer_within):
+                await asyncio.shield(task)
+        except TimeoutError:
+            if task.done():  # the work itself has timed out
+                raise
+            text = f"not ready after {self._answer_within:g} s: the GPU or the API is slow; the work goes on"
+            raise NotMade(f"pod {holder.pod_uid} container {container}: {text}") from None
 
     async def close(self) -> None:
         running = list(self._running.values())
@@ -112,7 +124,7 @@ class Preparation:
         pod = await self._pods.find(holder.pod_uid, reference)
         if pod is None:
             raise NoClaim(f"pod {holder.pod_uid} is gone")
-        return _last(pod, holder.containers)
+        return last_container(pod, holder.containers)
 
     async def _claims(self, holder: Holder, container: str) -> list[AllocationClaim]:
         """The container's claims, one for each slice that the kubelet counted for it."""
@@ -146,13 +158,15 @@ class Preparation:
     ) -> None:
         """One CDI file per resource, each with the whole list: a runtime applies them in any order."""
         listed = [uuids[claim.name] for claim in found]
+        devices = await partitioner.device_nodes(self._driver, listed)
         for holding in holder.of(container):
             keeper = container if len(holding.containers) == 1 else await self._keeper(holder, holding)
             if keeper != container:
                 continue  # shared with a later container, whose own call writes it
             owner = cdi.Owner(holder.pod_uid, holding.containers)
             name = cdi.device_name(holding.resource, holding.ids)
-            self._folder.write(name, owner, self._driver.environment(listed))
+            mounts = await self._sight.mounts(name, listed)
+            self._folder.write(name, owner, self._driver.environment(listed), mounts=mounts, devices=devices)
 
     async def _keeper(self, holder: Holder, holding: Holding) -> str:
         return await self._container(Holder(holder.pod_uid, holding.containers, ()))
@@ -171,7 +185,8 @@ class Preparation:
         return text
 
 
-def _last(pod: Pod, containers: frozenset[str]) -> str:
+def last_container(pod: Pod, containers: frozenset[str]) -> str:
+    """Of containers that share devices, the one that starts last and keeps them."""
     order = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
     return max(containers, key=lambda name: order.index(name) if name in order else -1)
 

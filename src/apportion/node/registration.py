@@ -41,6 +41,13 @@ class Registrar:
     def add(self, plugin: Plugin) -> None:
         self._plugins[plugin.resource] = plugin
 
+    async def remove(self, resource: str) -> None:
+        """Serve a resource no longer: somebody else does."""
+        plugin = self._plugins.pop(resource, None)
+        self._registered.pop(resource, None)
+        if plugin is not None:
+            await plugin.stop()
+
     def get(self, resource: str) -> Plugin | None:
         return self._plugins.get(resource)
 

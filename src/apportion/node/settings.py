@@ -28,6 +28,7 @@ class Settings:
     drain_seconds: float = 1.0  # how often a pod is looked at whose processes are about to end
     busy_seconds: float = 2.0  # until the next try to remove a slice that is in use
     poll_seconds: float = 0.5  # how often the kubelet's socket is looked at
+    answer_seconds: float = 25.0  # the longest answer to PreStartContainer: a kubelet hangs up after 30
     patience_seconds: float = 10.0  # how long PreStartContainer waits for what must be there; a kubelet gives it 30
 
     @property

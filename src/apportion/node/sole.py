@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,29 +17,38 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def sole_agent(state_dir: Path) -> AsyncIterator[None]:
-    """Wait until no other agent works on this node. The kernel lets go of the lock when a process dies."""
-    descriptor = _open(state_dir)
-    try:
-        waiting = False
-        while not _try(descriptor):
-            if not waiting:
-                log.warning("another agent works on this node (%s): waiting until it ends", state_dir / FILE_NAME)
-                waiting = True
+async def sole_agent(state_dir: Path, waits: Callable[[str], None]) -> AsyncIterator[None]:
+    """Wait until no other agent works on this node; `waits` is told why, and an empty text at the end.
+
+    The kernel lets go of the lock when a process dies.
+    """
+    descriptor, told = -1, ""
+    while descriptor < 0:
+        descriptor, why = _try(state_dir)
+        if why != told:
+            told = why
+            waits(why)
+            if why:
+                log.warning("%s", why)
+        if descriptor < 0:
             await asyncio.sleep(POLL_SECONDS)
+    try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _open(state_dir: Path) -> int:
-    state_dir.mkdir(parents=True, exist_ok=True)
-    return os.open(state_dir / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _try(descriptor: int) -> bool:
+def _try(state_dir: Path) -> tuple[int, str]:
+    """The locked file, or -1 and why there is none."""
+    path = state_dir / FILE_NAME
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        return -1, f"{path} cannot be opened ({error.strerror}): the agent waits until that is mended"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    except OSError:
+        os.close(descriptor)
+        return -1, f"another agent works on this node ({path}): waiting until it ends"
+    return descriptor, ""

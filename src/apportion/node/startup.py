@@ -7,10 +7,12 @@ vouches for is entered again, and slices that nobody vouches for are reported an
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import msgspec
 
 from apportion.apis import claims
+from apportion.cluster.errors import ClusterError
 from apportion.node.claimstore import ClaimStore, place_of
 from apportion.node.partitioner import Partitioner
 from apportion.node.slicebook import Entry, SliceBook
@@ -19,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 async def adopt(driver: Partitioner, book: SliceBook, store: ClaimStore) -> None:
-    _vouched_by_claims(book, store)
+    await _vouched_by_claims(book, store)
     present = {found.place: found for found in await driver.slices()}
     for entry in book:
         found = present.get(entry.place)
@@ -28,14 +30,22 @@ async def adopt(driver: Partitioner, book: SliceBook, store: ClaimStore) -> None
             log.info("adopted %s for claim %s", found.uuid, entry.claim)
 
 
-def _vouched_by_claims(book: SliceBook, store: ClaimStore) -> None:
-    """Claims beyond `created` hold their places, also if the book was lost."""
+async def _vouched_by_claims(book: SliceBook, store: ClaimStore) -> None:
+    """Claims beyond `created` hold their places, also if the book was lost.
+
+    Only with the uuid of their slice: anybody can write a claim, and a slice that merely stands where such a
+    claim says may be somebody else's.
+    """
     for claim in store.all():
-        if claim.state not in (claims.PROCESSING, claims.IN_USE) or book.get(claim.name):
+        beyond = claim.state in (claims.PROCESSING, claims.IN_USE)
+        if not beyond or not claim.status.mig_uuid or book.get(claim.name):
             continue
         place = place_of(claim)
         rival = book.in_the_way(claim.name, place)
         if rival is not None:
-            log.error("claims %s and %s overlap: %s and %s", claim.name, rival.claim, place, rival.place)
+            text = f"its place, {place}, overlaps claim {rival.claim} ({rival.place}), which was there first"
+            log.error("claim %s: %s", claim.name, text)
+            with suppress(ClusterError):
+                await store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {text}")
             continue
         book.put(Entry(claim.name, claim.spec.pod_ref.uid, place, claim.status.mig_uuid))

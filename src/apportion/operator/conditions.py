@@ -6,12 +6,26 @@ from collections.abc import Sequence
 
 from apportion.apis import names
 from apportion.apis.meta import Condition, condition
+from apportion.operator.nodes import Trouble
 from apportion.operator.workloads import AGENTS, Health
 
 
-def assess(planes: Sequence[Health]) -> list[Condition]:
+def assess(planes: Sequence[Health], nodes: Sequence[Trouble] = ()) -> list[Condition]:
     """The three conditions, without times."""
-    return [_available(planes), _progressing(planes), _degraded(planes)]
+    return [_available(planes), _progressing(planes), _degraded(planes, nodes)]
+
+
+def removed(waits: str) -> list[Condition]:
+    """The same while managementState is Removed; `waits` says what is still there, and for what."""
+    gone = "removed, as spec.managementState says"
+    progress = Condition(type="Progressing", status="False", reason="Removed", message=gone)
+    if waits:
+        progress = Condition(type="Progressing", status="True", reason="Removing", message=waits)
+    return [
+        Condition(type="Available", status="False", reason="Removed", message=gone),
+        progress,
+        Condition(type="Degraded", status="False", reason="Removed", message=gone),
+    ]
 
 
 def merge(known: Sequence[Condition], found: Sequence[Condition], *, now: str, generation: int) -> list[Condition]:
@@ -40,7 +54,8 @@ def _available(planes: Sequence[Health]) -> Condition:
         plane for plane in down if plane.plane is AGENTS and plane.present and plane.settled and not plane.desired
     ]
     if nowhere and len(down) == 1:
-        message = f"no node is labelled {names.MIG_CAPABLE_LABEL}=true (and as spec.nodeSelector says)"
+        labels = f"{names.MIG_CAPABLE_LABEL}=true or {names.MANAGED_LABEL}=true"
+        message = f"no node is labelled {labels} (and as spec.nodeSelector says)"
         return Condition(type="Available", status="False", reason="NoNodes", message=message)
     if down:
         message = "; ".join(f"{plane.plane.name} has no available pod: {plane.plane.means}" for plane in down)
@@ -56,7 +71,7 @@ def _progressing(planes: Sequence[Health]) -> Condition:
     return Condition(type="Progressing", status="False", reason="AsDesired", message="nothing is being rolled out")
 
 
-def _degraded(planes: Sequence[Health]) -> Condition:
+def _degraded(planes: Sequence[Health], nodes: Sequence[Trouble]) -> Condition:
     problems = [f"{plane.plane.kind.kind} {plane.plane.name} is missing" for plane in planes if not plane.present]
     problems += [
         f"{plane.plane.name} is scaled to 0: {plane.plane.means}"
@@ -68,8 +83,10 @@ def _degraded(planes: Sequence[Health]) -> Condition:
         for plane in planes
         if plane.present and plane.short and not plane.rolling
     ]
+    problems += [f"node {entry.node}: {entry.message}" for entry in nodes]
     if problems:
-        return Condition(type="Degraded", status="True", reason="ComponentsIncomplete", message="; ".join(problems))
+        reason = nodes[0].reason if nodes else "ComponentsIncomplete"
+        return Condition(type="Degraded", status="True", reason=reason, message="; ".join(problems))
     return Condition(
         type="Degraded", status="False", reason="AllComponentsHealthy", message="every pod is as it should be"
     )

@@ -30,7 +30,8 @@ def environment(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
 
 
 def node_selector(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
-    return {**spec.node_selector, names.MIG_CAPABLE_LABEL: "true"} if plane is AGENTS else {}
+    """Narrows the agents' nodes further than their own affinity does."""
+    return dict(spec.node_selector) if plane is AGENTS else {}
 
 
 def body(plane: Plane, spec: DASOperatorSpec) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def holds(plane: Plane, spec: DASOperatorSpec, template: dict[str, Any]) -> bool
     containers = {container.get("name"): container for container in pod.get("containers") or []}
     entries = containers.get(plane.container, {}).get("env") or []
     current = {entry.get("name"): entry.get("value", "") for entry in entries if "valueFrom" not in entry}
-    if plane is AGENTS and pod.get("nodeSelector") != node_selector(plane, spec):
+    wanted = node_selector(plane, spec)
+    if wanted and pod.get("nodeSelector") != wanted:
         return False
     return environment(plane, spec).items() <= current.items()

@@ -16,12 +16,16 @@ from typing import Any, Literal
 
 from apportion import __version__
 from apportion.apis import kinds, meta, names
+from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.dasoperator import DASOperator, DASOperatorStatus
+from apportion.apis.meta import Condition
 from apportion.cluster import errors, probes, process
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.operator import conditions, desired
+from apportion.operator.nodes import Trouble, troubles
+from apportion.operator.removal import Removal
 from apportion.operator.workloads import PLANES, Health, Plane, Workload, health
 
 log = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ log = logging.getLogger(__name__)
 FIELD_MANAGER = "das-operator"
 MANAGED = ("Managed", "Force")
 LOOK_AGAIN_SECONDS = 0.1
+REMOVING_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,13 @@ class Operator:
             kind: Informer(client, kind, into=Workload, namespace=settings.namespace)
             for kind in {plane.kind for plane in PLANES}
         }
+        self._nodes = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=settings.namespace)
+        self._removal = Removal(client, settings.namespace)
         self._applied: dict[Plane, dict[str, Any]] = {}
         self._work: WorkQueue[str] = WorkQueue("dasoperator")
 
     async def run(self) -> None:
-        followed: list[Informer[Any]] = [self._objects, *self._workloads.values()]
+        followed: list[Informer[Any]] = [self._objects, self._nodes, *self._workloads.values()]
         for informer in followed:
             informer.on_change(lambda _old, _new: self._work.add(names.DAS_OPERATOR_OBJECT))
         ready = {"informers": lambda: all(informer.has_synced for informer in followed)}
@@ -91,14 +98,22 @@ class Operator:
             await self._create(name)
             return None
         logging.getLogger().setLevel(process.LEVELS.get(current.spec.operator_log_level, "INFO"))
+        if current.spec.management_state == "Removed":
+            return await self._remove(current)
         found = [self._health(plane) for plane in PLANES]
         if current.spec.management_state in MANAGED:
+            await self._removal.bring_back()
             await self._apply(current, found)
-        try:
-            await self._report(current, found)
-        except errors.Conflict:  # our copy is behind, for instance our own last write
-            return LOOK_AGAIN_SECONDS
-        return None
+        return await self._report(current, conditions.assess(found, self._troubles()), found)
+
+    async def _remove(self, current: DASOperator) -> float | None:
+        self._applied.clear()
+        waits = await self._removal.take_away()
+        again = await self._report(current, conditions.removed(waits), [])
+        return REMOVING_SECONDS if waits else again
+
+    def _troubles(self) -> list[Trouble]:
+        return troubles(self._nodes.items())
 
     def _health(self, plane: Plane) -> Health:
         return health(plane, self._workloads[plane.kind].get(plane.name, self._settings.namespace))
@@ -122,14 +137,19 @@ class Operator:
                 self._applied[plane] = wanted
                 log.info("%s %s set as DASOperator %s says", plane.kind.kind, plane.name, current.metadata.name)
 
-    async def _report(self, current: DASOperator, found: list[Health]) -> None:
+    async def _report(self, current: DASOperator, found: list[Condition], planes: list[Health]) -> float | None:
+        try:
+            await self._write(current, found, planes)
+        except errors.Conflict:  # our copy is behind, for instance our own last write
+            return LOOK_AGAIN_SECONDS
+        return None
+
+    async def _write(self, current: DASOperator, found: list[Condition], planes: list[Health]) -> None:
         generation = current.metadata.generation
         status = DASOperatorStatus(
-            conditions=conditions.merge(
-                current.status.conditions, conditions.assess(found), now=self._clock(), generation=generation
-            ),
+            conditions=conditions.merge(current.status.conditions, found, now=self._clock(), generation=generation),
             observed_generation=generation,
-            ready_replicas=sum(entry.ready for entry in found),
+            ready_replicas=sum(entry.ready for entry in planes),
             version=__version__,
         )
         if status == current.status:

@@ -6,10 +6,11 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, GPU_IS_LOST = 15, IN_USE = 19, INSUFFICIENT_RESOURCES = 23
+    INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15, IN_USE = 19, INSUFFICIENT_RESOURCES = 23
 };
 enum { GPUS = 3, MIG_GPUS = 2, INSTANCES = 16, UNITS = 8 };
 
@@ -37,11 +38,16 @@ struct Instance { int live; unsigned id; Gpu *gpu; const Profile *profile; Place
 struct Gpu { char uuid[64], name[64]; unsigned long long bytes; int mig, lost; Instance instances[INSTANCES]; };
 
 static Gpu gpus[GPUS];
-static int initialized, busy, refuse_compute, no_permission, made;
+static int initialized, busy, refuse_compute, no_permission, made, slow_seconds;
+/* One process and one pending error are enough for the tests. */
+static struct { unsigned pid; unsigned long long bytes; unsigned instance; int gpu; } process;
+static struct { int pending, gpu; unsigned long long type, data; } event;
 
 void stub_reset(void) {
     memset(gpus, 0, sizeof gpus);
-    busy = refuse_compute = no_permission = 0;
+    busy = refuse_compute = no_permission = slow_seconds = 0;
+    memset(&process, 0, sizeof process);
+    memset(&event, 0, sizeof event);
     initialized = 0;
     for (int i = 0; i < GPUS; i++) {
         int t4 = i >= MIG_GPUS;
@@ -55,6 +61,11 @@ void stub_busy(int times) { busy = times; }
 void stub_refuse_compute(int times) { refuse_compute = times; }
 void stub_no_permission(int on) { no_permission = on; }
 void stub_lose(int gpu, int on) { gpus[gpu].lost = on; }
+void stub_process(int gpu, unsigned instance, unsigned pid, unsigned mib) {
+    process.gpu = gpu; process.instance = instance; process.pid = pid; process.bytes = (unsigned long long)mib << 20;
+}
+void stub_event(int gpu, int type, int data) { event.pending = 1; event.gpu = gpu; event.type = type; event.data = data; }
+void stub_slow(int seconds) { slow_seconds = seconds; }
 void stub_unload(void) { initialized = 0; }
 int stub_instances(int gpu) { int n = 0; for (int i = 0; i < INSTANCES; i++) n += gpus[gpu].instances[i].live; return n; }
 
@@ -68,7 +79,7 @@ int nvmlInitWithFlags(unsigned flags) { (void)flags; if (!gpus[0].uuid[0]) stub_
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { initialized = 0; return SUCCESS; }
 const char *nvmlErrorString(int code) { static char text[32]; snprintf(text, sizeof text, "stub error %d", code); return text; }
-int nvmlDeviceGetCount_v2(unsigned *count) { if (!initialized) return UNINITIALIZED; *count = GPUS; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *count) { if (slow_seconds) sleep(slow_seconds); if (!initialized) return UNINITIALIZED; *count = GPUS; return SUCCESS; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
     if (index >= GPUS) return INVALID_ARGUMENT;
     *gpu = &gpus[index];
@@ -77,6 +88,11 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
 int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu) {
     for (int i = 0; i < GPUS; i++)
         if (!strcmp(gpus[i].uuid, uuid)) { *gpu = &gpus[i]; return check(*gpu); }
+    for (int i = 0; i < GPUS; i++)
+        for (int j = 0; j < INSTANCES; j++) {
+            Compute *compute = &gpus[i].instances[j].compute;
+            if (compute->live && !strcmp(compute->uuid, uuid)) { *gpu = (Gpu *)compute; return check(&gpus[i]); }
+        }
     return initialized ? NOT_FOUND : UNINITIALIZED;
 }
 /* A MIG device is a Compute with a uuid at another offset: tell them apart by address. */
@@ -84,6 +100,47 @@ int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) {
     for (int i = 0; i < GPUS; i++)
         if (device == (void *)&gpus[i]) { snprintf(uuid, length, "%s", gpus[i].uuid); return check(&gpus[i]); }
     snprintf(uuid, length, "%s", ((Compute *)device)->uuid);
+    return SUCCESS;
+}
+static int is_gpu(const void *device) { return (const Gpu *)device >= gpus && (const Gpu *)device < gpus + GPUS && ((const char *)device - (const char *)gpus) % sizeof *gpus == 0; }
+int nvmlDeviceGetMinorNumber(Gpu *gpu, unsigned *minor) {
+    if (!is_gpu(gpu)) return INVALID_ARGUMENT;
+    *minor = gpu - gpus + 4; /* not the index, so that a mix-up shows */
+    return check(gpu);
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *device, Gpu **gpu) {
+    if (is_gpu(device)) return INVALID_ARGUMENT;
+    *gpu = ((Compute *)device)->instance->gpu;
+    return check(*gpu);
+}
+int nvmlDeviceGetGpuInstanceId(Compute *compute, unsigned *id) {
+    if (is_gpu(compute)) return INVALID_ARGUMENT;
+    *id = compute->instance->id;
+    return SUCCESS;
+}
+int nvmlDeviceGetComputeInstanceId(Compute *compute, unsigned *id) { if (is_gpu(compute)) return INVALID_ARGUMENT; *id = 0; return SUCCESS; }
+typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } ProcessInfo;
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, ProcessInfo *list) {
+    if (check(gpu)) return check(gpu);
+    if (!process.pid || gpu != &gpus[process.gpu]) { *count = 0; return SUCCESS; }
+    if (*count < 1) { *count = 1; return INSUFFICIENT_SIZE; }
+    *count = 1;
+    list[0] = (ProcessInfo){process.pid, process.bytes, process.instance, 0};
+    return SUCCESS;
+}
+typedef struct { Gpu *gpu; unsigned long long type, data; unsigned instance, compute; } Event;
+int nvmlEventSetCreate(void **set) { if (!initialized) return UNINITIALIZED; *set = &event; return SUCCESS; }
+int nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
+int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, void *set) {
+    (void)types;
+    if (set != &event) return INVALID_ARGUMENT;
+    return gpu->mig ? check(gpu) : NOT_SUPPORTED;
+}
+int nvmlEventSetWait_v2(void *set, Event *found, unsigned milliseconds) {
+    (void)set; (void)milliseconds;
+    if (!event.pending) return TIMEOUT;
+    event.pending = 0;
+    *found = (Event){&gpus[event.gpu], event.type, event.data, 0, 0};
     return SUCCESS;
 }
 int nvmlDeviceGetName(Gpu *gpu, char *name, unsigned length) { snprintf(name, length, "%s", gpu->name); return check(gpu); }

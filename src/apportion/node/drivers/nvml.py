@@ -14,18 +14,21 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pynvml
 
 from apportion.node import environment
-from apportion.node.drivers import nvml_profiles
+from apportion.node.drivers import nvml_nodes, nvml_processes, nvml_profiles
 from apportion.node.drivers.nvml_errors import translated
+from apportion.node.drivers.nvml_health import HealthWatch
 from apportion.node.drivers.nvml_profiles import GiProfile, text
-from apportion.node.partitioner import Gpu, Place, PlaceTaken, Refused, Slice
+from apportion.node.partitioner import Busy, Gpu, Place, PlaceTaken, Process, Refused, Slice, Unavailable
 
 T = TypeVar("T")
 THREADS = 4
+ANSWER_SECONDS = 20.0  # a driver that hangs must not hang the agent; making and destroying may take longer
 MOST_INSTANCES = 64
 BYTES_PER_MIB = 1 << 20
 
@@ -33,7 +36,10 @@ BYTES_PER_MIB = 1 << 20
 class NvmlDriver:
     kind = "nvidia-mig"
 
-    def __init__(self) -> None:
+    def __init__(self, *, root: Path = Path("/")) -> None:
+        """`root` is where the node's files are seen."""
+        self._root = root
+        self._health = HealthWatch()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nvml")
         self._started = False
         self._seen: dict[int, Gpu] = {}
@@ -42,10 +48,10 @@ class NvmlDriver:
         """Real hardware is what it is."""
 
     async def discover(self) -> Sequence[Gpu]:
-        return await self._call(self._discover)
+        return await self._ask(self._discover)
 
     async def slices(self) -> Sequence[Slice]:
-        return await self._call(self._slices)
+        return await self._ask(self._slices)
 
     async def create(self, place: Place) -> Slice:
         return await self._call(lambda: self._create(place))
@@ -56,11 +62,24 @@ class NvmlDriver:
     def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
         return environment.nvidia(uuids)
 
+    async def device_nodes(self, uuids: Sequence[str]) -> Sequence[str]:
+        return await self._ask(lambda: nvml_nodes.of_devices(uuids, self._root))
+
+    async def processes(self) -> Sequence[Process]:
+        return await self._ask(self._processes)
+
     async def close(self) -> None:
         if self._started:
-            await self._call(pynvml.nvmlShutdown)
+            await self._ask(pynvml.nvmlShutdown)
             self._started = False
         self._threads.shutdown(wait=False)
+
+    async def _ask(self, function: Callable[[], T]) -> T:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._call(function)
+        except TimeoutError:
+            raise Unavailable(f"NVML has not answered for {ANSWER_SECONDS:g} s: the driver or a GPU hangs") from None
 
     async def _call(self, function: Callable[[], T]) -> T:
         def guarded() -> T:
@@ -75,22 +94,27 @@ class NvmlDriver:
     def _forget(self) -> None:
         """The driver was reloaded: begin anew with the next call."""
         self._started = False
+        self._health.forget()
 
     # In a thread
 
     def _discover(self) -> list[Gpu]:
         found: list[Gpu] = []
+        answering: dict[str, Any] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
-                gpu = _describe(pynvml.nvmlDeviceGetHandleByIndex(index))
+                device = pynvml.nvmlDeviceGetHandleByIndex(index)
+                gpu = _describe(device)
             except pynvml.NVMLError_GpuIsLost:
                 if index not in self._seen:
                     continue
                 gpu = dataclasses.replace(self._seen[index], fault="the GPU is lost")
             else:
                 self._seen[index] = gpu
+                answering[gpu.uuid] = device
             found.append(gpu)
-        return found
+        self._health.look(answering)
+        return [dataclasses.replace(gpu, fault=gpu.fault or self._health.fault(gpu.uuid)) for gpu in found]
 
     def _slices(self) -> list[Slice]:
         found: list[Slice] = []
@@ -128,9 +152,29 @@ class NvmlDriver:
         for profile, instance in _instances(device):
             info = pynvml.nvmlGpuInstanceGetInfo(instance)
             if profile.name == place.profile and info.placement.start == place.start:
-                for compute in nvml_profiles.compute_instances(instance, profile):
-                    pynvml.nvmlComputeInstanceDestroy(compute)
-                pynvml.nvmlGpuInstanceDestroy(instance)
+                try:
+                    _destroy_instance(instance, profile)
+                except pynvml.NVMLError_InUse:
+                    running = nvml_processes.of_device(device, "", {info.id: place.gpu})
+                    users = [str(user.pid) for user in running if user.device]
+                    told = f" (process {', '.join(users)})" if users else ""
+                    raise Busy(f"{place}: it is in use{told}") from None
+                except pynvml.NVMLError_NotFound:
+                    return  # somebody else was faster
+
+    def _processes(self) -> list[Process]:
+        found: list[Process] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                device = pynvml.nvmlDeviceGetHandleByIndex(index)
+                slices = {
+                    pynvml.nvmlGpuInstanceGetInfo(instance).id: _slice("", profile, instance).uuid
+                    for profile, instance in (_instances(device) if _mig_mode(device) else ())
+                }
+                found += nvml_processes.of_device(device, text(pynvml.nvmlDeviceGetUUID(device)), slices)
+            except (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_NotSupported):
+                continue
+        return found
 
     def _device(self, uuid: str) -> Any:
         return pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
@@ -153,6 +197,12 @@ def _describe(device: Any) -> Gpu:
         sliced=sliced,
         profiles=tuple(profile.facts() for profile in nvml_profiles.of_device(device)) if sliced else (),
     )
+
+
+def _destroy_instance(instance: Any, profile: GiProfile) -> None:
+    for compute in nvml_profiles.compute_instances(instance, profile):
+        pynvml.nvmlComputeInstanceDestroy(compute)
+    pynvml.nvmlGpuInstanceDestroy(instance)
 
 
 def _mig_mode(device: Any) -> bool:

@@ -1,0 +1,113 @@
+"""Devices that exist before a pod asks for them: whole GPUs, and slices that were cut beforehand.
+
+Their ids are their uuids, an ordinary scheduler counts them, no claim is written. What a container sees is
+still decided in `PreStartContainer`: only then does the kubelet's record name everything that it holds, and
+of several lists in the environment a runtime would keep but one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from apportion.apis import names, profiles
+from apportion.apis.kubelet import deviceplugin_pb2 as wire
+from apportion.node import cdi, partitioner, preparation
+from apportion.node.allocations import Allocations
+from apportion.node.cdi import CdiFolder
+from apportion.node.holders import Holders, Holding
+from apportion.node.partitioner import Gpu, Partitioner
+from apportion.node.plugin import Device
+from apportion.node.podwatch import PodWatch
+from apportion.node.problems import NotRecorded
+from apportion.node.sight import Sight
+
+POLL_SECONDS = 0.05
+
+log = logging.getLogger(__name__)
+
+
+def devices(gpus: Sequence[Gpu], draining: frozenset[str], held: Callable[[], set[str]]) -> dict[str, list[Device]]:
+    """What the kubelet is told, by resource. `nvidia.com/gpu` is always among it, if only with nothing."""
+    found: dict[str, list[Device]] = {names.NVIDIA_GPU: []}
+    kept = held() if draining else set[str]()
+    for gpu in gpus:
+        if not gpu.sliced:
+            healthy = gpu.healthy and (gpu.uuid not in draining or gpu.uuid in kept)
+            found[names.NVIDIA_GPU].append(Device(gpu.uuid, healthy))
+        for entry in gpu.fixed or ():
+            healthy = gpu.healthy and (gpu.uuid not in draining or entry.uuid in kept)
+            resource = profiles.nvidia_resource(entry.place.profile)
+            found.setdefault(resource, []).append(Device(entry.uuid, healthy))
+    return found
+
+
+class Given:
+    def __init__(
+        self,
+        *,
+        driver: Partitioner,
+        allocations: Allocations,
+        holders: Holders,
+        pods: PodWatch,
+        folder: CdiFolder,
+        sight: Sight,
+        gpus: Callable[[], Sequence[Gpu]],
+        patience: float,
+    ) -> None:
+        self._driver = driver
+        self._allocations = allocations
+        self._holders = holders
+        self._pods = pods
+        self._folder = folder
+        self._sight = sight
+        self._gpus = gpus
+        self._patience = patience
+
+    def allocate(self, resource: str, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
+        self._holders.promise(ids)
+        return preparation.allocate(resource, ids)
+
+    async def prepare(self, resource: str, ids: Sequence[str]) -> None:
+        """Write down, for the runtime, everything that the container holds which has these ids."""
+        holder = await self._allocations.holder(resource, ids, patience=self._patience)
+        recorded = self._holders.recorded(holder.pod_uid)
+        container = await self._last(holder.pod_uid, holder.containers)
+        mine = [holding for holding in recorded if holding.container == container]
+        uuids = self._ordered(set().union(*(holding.ids for holding in mine)))
+        for holding in mine:
+            sharers = _sharers(holding, recorded)
+            if await self._last(holder.pod_uid, sharers) != container:
+                continue  # a later container keeps these ids, and its own call describes it
+            name = cdi.device_name(holding.resource, holding.ids)
+            mounts = await self._sight.mounts(name, uuids)
+            environment = self._driver.environment(uuids)
+            devices = await partitioner.device_nodes(self._driver, uuids)
+            self._folder.write(name, cdi.Owner(holder.pod_uid, sharers), environment, mounts=mounts, devices=devices)
+        log.info("pod %s container %s: %s", holder.pod_uid, container, ", ".join(uuids))
+
+    def _ordered(self, ids: set[str]) -> list[str]:
+        """As they lie on the node: by GPU, then by place."""
+        known = [gpu.uuid for gpu in self._gpus()]
+        known += [entry.uuid for gpu in self._gpus() for entry in gpu.fixed or ()]
+        missing = ids - set(known)
+        if missing:
+            raise NotRecorded(f"not on this node any more: {', '.join(sorted(missing))}")
+        return [each for each in known if each in ids]
+
+    async def _last(self, pod_uid: str, containers: frozenset[str]) -> str:
+        """Of containers with the same ids, the one that keeps them."""
+        if len(containers) == 1:
+            return next(iter(containers))
+        end = asyncio.get_running_loop().time() + self._patience
+        while (pod := self._pods.get(pod_uid)) is None:
+            if asyncio.get_running_loop().time() >= end:
+                raise NotRecorded(f"pod {pod_uid} is not known here")
+            await asyncio.sleep(POLL_SECONDS)
+        return preparation.last_container(pod, containers)
+
+
+def _sharers(holding: Holding, recorded: Sequence[Holding]) -> frozenset[str]:
+    same = [each for each in recorded if (each.resource, each.ids) == (holding.resource, holding.ids)]
+    return frozenset(each.container for each in same)
