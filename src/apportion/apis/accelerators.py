@@ -25,6 +25,22 @@ class AcceleratorProfile(Wire):
     limit: Annotated[int, Meta(ge=0, description="Most slices of it on one GPU; 0 if only places limit it.")] = 0
 
 
+class ForeignSlice(Wire, omit_defaults=False):
+    """Memory units of a GPU that are taken by a slice that Apportion did not make."""
+
+    start: Annotated[int, Meta(ge=0, description="First memory unit that the slice covers.")]
+    size: Annotated[int, Meta(ge=1, description="How many memory units it covers.")]
+
+
+class FixedSlice(Wire, omit_defaults=False):
+    """A slice that was cut beforehand: a device of the kubelet, not made on demand."""
+
+    profile: str
+    start: Annotated[int, Meta(ge=0, description="First memory unit that the slice covers.")]
+    size: Annotated[int, Meta(ge=1, description="How many memory units it covers.")]
+    uuid: str
+
+
 class Accelerator(Wire):
     """One GPU."""
 
@@ -34,6 +50,8 @@ class Accelerator(Wire):
     mig_enabled: Annotated[bool, Meta(description="Only GPUs in MIG mode are sliced.")] = False
     healthy: Annotated[bool, Meta(extra_json_schema={"default": True})] = True
     profiles: list[AcceleratorProfile] = []
+    foreign: Annotated[list[ForeignSlice], Meta(description="Places that others use: nothing is put there.")] = []
+    fixed: Annotated[list[FixedSlice], Meta(description="The layout of a GPU that was cut beforehand.")] = []
 
 
 class AgentReference(Wire):

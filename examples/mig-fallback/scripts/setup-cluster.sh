@@ -1,0 +1,18 @@
+#!/bin/sh
+# A simulated GPU cluster: two workers with four H200 each, cut into MIG devices. Can be run again.
+set -eu
+. "$(dirname -- "$0")/env.sh"
+
+if kubectl --context "$cluster" get --raw /readyz >/dev/null 2>&1; then
+    echo "cluster $cluster is running already"
+    kubectl config use-context "$cluster"
+else
+    apportion up --detach --select --name "$cluster" \
+        --topology "$here/config/kind-gpu-cluster.yaml" --topology "$here/config/fake-gpu-values.yaml"
+fi
+
+echo "installing the simulator of GPUs"
+kubectl apply -f "$here/manifests/fake-gpu-operator.yaml"
+kubectl rollout status -n gpu-operator deployment/fake-gpu-operator --timeout=120s
+
+"$here/scripts/configure-mig-profiles.sh"
