@@ -9,7 +9,7 @@ UV := $(BIN)/uv
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install develop demo test check format lock generate real image bench soak rules clean
+.PHONY: help install develop demo test test-e2e check format lock generate real image bench soak rules clean setup deploy-webhook verify logs-webhook teardown
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ demo: $(VENV)/.runtime ## play the story on an embedded cluster: slices made, wa
 
 test: $(VENV)/.develop ## every test that needs no long build; the real cluster where `make real` has run
 	$(PYTEST) -q
+
+export FOCUS
+test-e2e: $(VENV)/.develop ## end-to-end tests against the current kubeconfig; FOCUS="GPU slices" narrows them by regex
+	APPORTION_E2E=1 $(PYTEST) tests/e2e -v -p no:randomly -p no:cacheprovider
 
 check: $(VENV)/.develop ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check
@@ -41,8 +45,12 @@ real: $(VENV)/.develop ## build the real control plane and node that tests use (
 image: $(VENV)/.develop ## the container image as an OCI archive, without Docker
 	$(BIN)/python tools/image/build.py
 
-bench: $(VENV)/.runtime ## speed and packing beside their baselines
+bench: $(VENV)/.develop ## speed and packing beside their baselines
 	$(BIN)/apportion lab bench
+	$(BIN)/python -m benchmarks.api
+	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.node
+	$(BIN)/python -m benchmarks.scheduling
 
 soak: $(VENV)/.develop ## the long campaigns in full count
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
@@ -60,7 +68,23 @@ generate: $(VENV)/.develop ## stubs, CRDs and tables that scripts make from thei
 	$(BIN)/python tools/generate/protos.py
 	$(BIN)/python tools/generate/crds.py
 	$(BIN)/python tools/generate/fields.py
+	$(BIN)/python tools/generate/internals.py
 	$(BIN)/python tools/generate/merge_rules.py
+
+setup: $(VENV)/.runtime ## a simulated GPU cluster with MIG devices (examples/mig-fallback)
+	@$(MAKE) --no-print-directory -C examples/mig-fallback setup
+
+deploy-webhook: $(VENV)/.runtime ## the webhook that falls back to smaller MIG sizes, on that cluster
+	@$(MAKE) --no-print-directory -C examples/mig-fallback deploy-webhook
+
+verify: $(VENV)/.runtime ## its nodes, devices and planes
+	@$(MAKE) --no-print-directory -C examples/mig-fallback verify
+
+logs-webhook: $(VENV)/.runtime ## what that webhook decides, as it decides
+	@$(MAKE) --no-print-directory -C examples/mig-fallback logs-webhook
+
+teardown: $(VENV)/.runtime ## remove that cluster and everything of it
+	@$(MAKE) --no-print-directory -C examples/mig-fallback clean
 
 clean: ## remove what make made in this folder
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -123,9 +123,11 @@ def test_m05_s12_names_and_labels_are_those_that_people_look_for() -> None:
         ("DaemonSet", "das-daemonset", names.AGENT_APP),
     ):
         assert named(kind, name)["spec"]["template"]["metadata"]["labels"][names.APP_LABEL] == app
-    assert named("DaemonSet", "das-daemonset")["spec"]["template"]["spec"]["nodeSelector"] == {
-        names.MIG_CAPABLE_LABEL: "true"
-    }
+    pod = named("DaemonSet", "das-daemonset")["spec"]["template"]["spec"]
+    (required,) = pod["affinity"]["nodeAffinity"].values()
+    rules = [rule for term in required["nodeSelectorTerms"] for rule in term["matchExpressions"]]
+    assert [rule["key"] for rule in rules] == [names.MIG_CAPABLE_LABEL, names.MANAGED_LABEL]
+    assert all(rule["values"] == ["true"] for rule in rules)
 
 
 def test_d02_the_configuration_calls_our_service_and_fails_closed() -> None:

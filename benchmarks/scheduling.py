@@ -1,0 +1,260 @@
+"""Scheduling side by side on a real API server: kube-scheduler and ours, same nodes, same pods, same minute.
+
+1,000 nodes with 8 GPUs each and 3,000 pods of one GPU that exist before the scheduler starts. A watcher in a
+process of its own notes when bindings become visible; the rate is from the first to the last of them. Runs
+alternate, so that whatever else the machine does falls on both. Events are on; each run ends when all of them
+are there. Our scheduler then does the same with 3,000 pods of one 1g.10gb slice, for which nobody else is
+measured: what slices on demand need (claims before the binding) no other scheduler writes.
+
+    python -m benchmarks.scheduling [--runs 5] [--pods 3000] [--nodes 1000] [-o json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apportion.apis import crds, kinds, names
+from apportion.cluster import access
+from apportion.cluster.client import Client
+from benchmarks import stage
+from tests.grounds import binaries
+from tests.grounds.box import Daemon
+from tests.grounds.control_plane import ADMIN, ControlPlane
+
+KUBE, OURS = "kube-scheduler", "apportion"
+GPU, SLICE = "one GPU", "one 1g.10gb slice"
+SLICES = {f"{names.SLICE_PREFIX}1g.10gb": "1"}
+EVENTS_WITHIN_SECONDS = 60
+PATIENCE_SECONDS = 300.0  # removing thousands of pods is one request
+
+
+@dataclass(frozen=True)
+class Run:
+    """One scheduler, one load. CPU in milliseconds per pod, of the scheduler from start to last event."""
+
+    scheduler: str
+    pods: str
+    rate: float
+    cpu_ms: float
+    writes: float
+    events: int
+    api_cpu_ms: float
+    load: float
+
+
+async def main(arguments: argparse.Namespace) -> list[Run]:
+    with tempfile.TemporaryDirectory() as folder:
+        plane = ControlPlane(
+            Path(folder) / "plane",
+            controllers=False,
+            without_admission=("ServiceAccount", "TaintNodesByCondition", "Priority"),
+        )
+        try:
+            async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=PATIENCE_SECONDS) as client:
+                return await _measure(Bench(plane, client, arguments.pods), arguments)
+        finally:
+            plane.close()
+
+
+class Bench:
+    """A control plane with nodes, and a way to let a scheduler loose on it."""
+
+    def __init__(self, plane: ControlPlane, client: Client, pods: int) -> None:
+        self._plane = plane
+        self._client = client
+        self._pods = pods
+
+    async def prepare(self, nodes: int) -> None:
+        await stage.until_namespace(self._client, "default")
+        await self._client.apply(kinds.NAMESPACES, {"metadata": {"name": names.DAS_NAMESPACE}}, field_manager="bench")
+        for crd in crds.crds():
+            await self._client.apply(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="bench")
+        await stage.nodes(self._client, nodes)
+
+    async def add_agents(self, nodes: int) -> None:
+        await stage.agents(self._client, nodes)
+
+    async def run(self, scheduler: str, pods: str) -> Run:
+        name = "default-scheduler" if scheduler == KUBE else names.DAS_SCHEDULER
+        await stage.pods(self._client, self._pods, name, {names.NVIDIA_GPU: "1"} if pods == GPU else SLICES)
+        load = os.getloadavg()[0]
+        watcher = self._watch()
+        writes, busy = await self._writes(), self._api_cpu()
+        daemon = self._start(scheduler)
+        try:
+            seen = await asyncio.to_thread(_finished, watcher, daemon)
+            events = await self._events(daemon)
+            cpu = _cpu(daemon.pid)
+            writes, busy = await self._writes() - writes, self._api_cpu() - busy
+        finally:
+            daemon.stop(timeout=20)
+            watcher.kill()
+            watcher.wait()
+        await stage.clear(self._client)
+        pods_seen = self._pods
+        return Run(
+            scheduler=scheduler,
+            pods=pods,
+            rate=(pods_seen - 1) / (seen["last"] - seen["first"]),
+            cpu_ms=1000 * cpu / pods_seen,
+            writes=writes / pods_seen,
+            events=events,
+            api_cpu_ms=1000 * busy / pods_seen,
+            load=load,
+        )
+
+    def _start(self, scheduler: str) -> Daemon:
+        config = self._plane.kubeconfig_of(ADMIN, "bench")
+        if scheduler == KUBE:
+            return self._plane.start_scheduler(_kube_settings(config))
+        command = [sys.executable, "-m", "apportion", "scheduler", "--probes=127.0.0.1:0"]
+        return self._plane.box.start("apportion", command, env={"KUBECONFIG": str(config)})
+
+    def _watch(self) -> subprocess.Popen[bytes]:
+        """Watching already when this returns."""
+        config = self._plane.kubeconfig_of(ADMIN, "watcher")
+        command = [sys.executable, "-m", "benchmarks.bindings", str(config), str(self._pods)]
+        watcher = subprocess.Popen(
+            [*self._plane.enter, *command], cwd=binaries.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert watcher.stdout is not None
+        if watcher.stdout.readline() != b"watching\n":
+            raise RuntimeError("the watcher did not start")
+        return watcher
+
+    async def _events(self, daemon: Daemon) -> int:
+        """Wait for one event Scheduled per pod, and say how many came in time."""
+        deadline = time.monotonic() + EVENTS_WITHIN_SECONDS
+        while True:
+            daemon.expect_alive()
+            found = await stage.count_events(self._client)
+            if found >= self._pods or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(0.5)
+
+    async def _writes(self) -> float:
+        """Requests that changed something, from the server's own counters."""
+        text = (await self._client.raw("GET", "/metrics", accept="text/plain")).decode()
+        counted = 0.0
+        for line in text.splitlines():
+            if line.startswith("apiserver_request_total{") and 'dry_run=""' in line:
+                verb = line.split('verb="', 1)[1].split('"', 1)[0]
+                if verb in {"POST", "PUT", "PATCH", "APPLY", "DELETE"}:
+                    counted += float(line.rsplit(" ", 1)[1])
+        return counted
+
+    def _api_cpu(self) -> float:
+        return _cpu(self._plane.api_server.pid) + _cpu(self._plane.etcd.pid)
+
+
+async def _measure(bench: Bench, arguments: argparse.Namespace) -> list[Run]:
+    runs: list[Run] = []
+    await bench.prepare(arguments.nodes)
+    for number in range(arguments.runs):
+        pair = (KUBE, OURS) if number % 2 == 0 else (OURS, KUBE)
+        wanted = [scheduler for scheduler in pair if arguments.only in {None, scheduler}]
+        runs += [_told(await bench.run(scheduler, GPU)) for scheduler in wanted]
+    if arguments.only != KUBE:
+        await bench.add_agents(arguments.nodes)
+        runs += [_told(await bench.run(OURS, SLICE)) for _ in range(arguments.runs)]
+    return runs
+
+
+def _finished(watcher: subprocess.Popen[bytes], daemon: Daemon) -> dict[str, float]:
+    assert watcher.stdout is not None
+    line = watcher.stdout.readline()
+    daemon.expect_alive()
+    if not line:
+        raise RuntimeError("the watcher ended before it had seen every binding")
+    seen: dict[str, float] = json.loads(line)
+    return seen
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _kube_settings(kubeconfig: Path) -> dict[str, Any]:
+    fit = {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": names.NVIDIA_GPU, "weight": 1}]}}
+    return {
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 10000},
+        "profiles": [
+            {"schedulerName": "default-scheduler", "pluginConfig": [{"name": "NodeResourcesFit", "args": fit}]}
+        ],
+    }
+
+
+def _told(run: Run) -> Run:
+    print(
+        f"{run.scheduler:15} {run.pods:18} {run.rate:7.0f} pods/s  {run.cpu_ms:5.2f} ms CPU, "
+        f"{run.writes:.2f} writes per pod, {run.events} events, API {run.api_cpu_ms:.2f} ms, load {run.load:.1f}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return run
+
+
+def _summary(runs: list[Run]) -> list[dict[str, Any]]:
+    lines = []
+    for scheduler, pods in sorted({(run.scheduler, run.pods) for run in runs}, reverse=True):
+        group = [run for run in runs if (run.scheduler, run.pods) == (scheduler, pods)]
+        lines.append(
+            {
+                "scheduler": scheduler,
+                "pods": pods,
+                "runs": len(group),
+                "podsPerSecond": round(statistics.median(run.rate for run in group)),
+                "cpuMsPerPod": round(statistics.median(run.cpu_ms for run in group), 2),
+                "writesPerPod": round(statistics.median(run.writes for run in group), 2),
+                "events": min(run.events for run in group),
+            }
+        )
+    return lines
+
+
+def _report(runs: list[Run], form: str) -> None:
+    lines = _summary(runs)
+    if form == "json":
+        print(json.dumps({"medians": lines, "runs": [dataclasses.asdict(run) for run in runs]}, indent=2))
+        return
+    print(f"\n{'scheduler':15} {'pods of':18} {'pods/s':>7} {'CPU ms/pod':>11} {'writes/pod':>11}   median of runs")
+    for line in lines:
+        print(
+            f"{line['scheduler']:15} {line['pods']:18} {line['podsPerSecond']:7} {line['cpuMsPerPod']:11} "
+            f"{line['writesPerPod']:11}   {line['runs']}"
+        )
+    rates = {line["scheduler"]: line["podsPerSecond"] for line in lines if line["pods"] == GPU}
+    if {KUBE, OURS} <= set(rates):
+        print(f"apportion / kube-scheduler: {rates[OURS] / rates[KUBE]:.2f}")
+    print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.scheduling", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--pods", type=int, default=3000)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--only", choices=(KUBE, OURS))
+    parser.add_argument("-o", dest="form", choices=("text", "json"), default="text")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    chosen = _arguments()
+    obstacle = binaries.obstacles(binaries.CONTROL_PLANE)
+    if obstacle is not None:
+        raise SystemExit(f"no real API server here: {obstacle}")
+    _report(asyncio.run(main(chosen)), chosen.form)
