@@ -6,7 +6,7 @@ from typing import Any
 
 from apportion.apis import kinds, names
 from apportion.apis.volumes import SELECTED_NODE
-from tests.scheduler.ground import Ground, pod_body, scheduling
+from tests.scheduler.ground import Ground, pod_body, scheduling, until
 
 JSON = dict[str, Any]
 
@@ -109,4 +109,26 @@ async def test_s04_a_claim_that_is_not_there_is_waited_for(any_ground: Ground) -
         await ground.waits("a")
         await claim(ground, "data", "on-demand")
         await ground.bound("a")
+    await clear(ground)
+
+
+async def test_s04_of_two_pods_for_one_volume_one_waits_and_holds_nothing(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    await storage_class(ground, "local", "kubernetes.io/no-provisioner")
+    await volume(ground, "pv", "local", "n1")
+    for name in ("a", "b"):
+        await claim(ground, f"data-{name}", "local")
+        await pod_with(ground, name, f"data-{name}")
+
+    async def settled() -> tuple[str, str] | None:
+        nodes = {name: (await ground.get(name)).spec.node_name for name in ("a", "b")}
+        placed = [name for name, node in nodes.items() if node]
+        held = {each.spec.pod_ref.name for each in await ground.claims() if not each.metadata.deleting}
+        return (placed[0], nodes[placed[0]]) if len(placed) == 1 and held == set(placed) else None
+
+    async with scheduling(ground):
+        placed, node = await until(settled)
+        assert node == "n1"
+        await ground.waits("b" if placed == "a" else "a")
     await clear(ground)

@@ -83,6 +83,11 @@ def test_f02_the_full_profile_of_the_declared_h200_has_an_alias() -> None:
     ("text", "said"),
     [
         ("{", "is not YAML"),
+        ("2024-99-99", "is not YAML"),
+        ("!!float abc", "is not YAML"),
+        ("!!int ''", "is not YAML"),
+        ("[" * 5000, "is not YAML"),
+        (written({"1g.10gb": "\N{SUPERSCRIPT TWO}"}), "mig-devices"),
         ("mig-configs: {a: [], b: []}", "selected"),
         ("mig-configs: {selected: 5}", "write a list of entries"),
         (written(["1g"]), "mig-devices[0]"),

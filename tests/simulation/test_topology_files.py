@@ -92,6 +92,18 @@ def test_f02_light_nodes_have_their_static_devices_without_an_agent() -> None:
     assert node.capacity["nvidia.com/gpu"] == "0"
 
 
+def test_x04_a_light_gpu_is_sold_once() -> None:
+    gpus = [{"product": "NVIDIA A100-PCIE-40GB", "count": 1, "mig": False, "layout": {"1g.5gb": 7}}]
+    (node,) = topology.parse({"pools": [{"name": "far", "light": True, "gpus": gpus}]}).nodes()
+    assert node.capacity["nvidia.com/mig-1g.5gb"] == "7"
+    assert node.capacity["nvidia.com/gpu"] == "0"
+
+
+def test_names_are_given_to_each_node_or_to_none() -> None:
+    with pytest.raises(topology.TopologyError, match="1 names for 2 nodes"):
+        topology.parse({"pools": [{"name": "a", "nodes": 2, "nodeNames": ["x"]}]})
+
+
 @pytest.mark.parametrize(
     ("layout", "said"),
     [
@@ -117,6 +129,8 @@ def test_f02_a_layout_that_cannot_be_is_refused_with_the_field(layout: object, s
         ("topology: {nodePools: {small: {gpuProduct: NVIDIA-H200, gpuCount: x}}}", "gpuCount: 'x'"),
         ("topology: {nodePools: {small: 3}}", "nodePools.small: 3"),
         ("[]", "topology.nodePools"),
+        ("topology: x", "topology.nodePools"),
+        ("topology: {nodePools: [x]}", "topology.nodePools"),
     ],
 )
 def test_f02_bad_values_are_refused_with_the_field(tmp_path: Path, values: str, said: str) -> None:

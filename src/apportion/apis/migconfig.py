@@ -70,7 +70,7 @@ def parse(text: str) -> MigConfig:
     """Read the annotation; raises MigConfigError with field, value and fix."""
     try:
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, IndexError, RecursionError) as error:  # its constructors raise all of these
         problem = getattr(error, "problem", None) or "cannot be read"
         raise MigConfigError(names.MIG_CONFIG, text, f"is not YAML ({problem})") from None
     return MigConfig(tuple(_selection(entry, at) for at, entry in _entries(raw)))
@@ -139,7 +139,7 @@ def _devices(raw: Any, field: str) -> tuple[int, ...] | None:
 
 def _pair(key: Any, value: Any, field: str) -> list[Wish]:
     """An entry of a map: `0: 1g.10gb` or `1g.10gb: 7`."""
-    if isinstance(value, str) and not value.isdigit():
+    if isinstance(value, str) and not _digits(value):
         return [Wish(_profile(value, field), _number(key, field))]
     count = _number(value, field)
     if count > LARGEST_COUNT:
@@ -165,9 +165,13 @@ def _profile(value: Any, field: str) -> str:
 
 
 def _number(value: Any, field: str) -> int:
-    if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, str) and value.isdigit())):
+    if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, str) and _digits(value))):
         raise MigConfigError(field, value, "write a number from 0")
     number = int(value)
     if number < 0:
         raise MigConfigError(field, value, "write a number from 0")
     return number
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,8 @@ def client(kubeconfig: Path | None) -> Client:
         return Client(access.connect())
     except errors.ConfigError:
         running = state.read(DEFAULT_NAME)
-        if running is None or not running.alive or not running.kubeconfig:
+        chosen = os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists()
+        if chosen or running is None or not running.alive or not running.kubeconfig:
             raise
         return Client(access.from_kubeconfig(running.kubeconfig))
 

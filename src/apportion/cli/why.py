@@ -82,7 +82,7 @@ async def _somebody_leads(client: Client) -> bool:
         return False
     except errors.ApiError:
         return True
-    return bool(lease["spec"].get("holderIdentity"))
+    return bool((lease.get("spec") or {}).get("holderIdentity"))
 
 
 def as_json(answer: Answer) -> dict[str, Any]:

@@ -177,13 +177,15 @@ def _victims(fleet: Fleet, node: NodeState, request: Request, policy: Policy) ->
     name = node.name
     mark = fleet.checkpoint()
     ended: list[Request] = []
-    for pod in reversed(pods):  # lowest priority first, then the newest
-        if _fits(fleet, name, request, policy):
-            break
-        ended.append(pod)
-        remedies.end_pod(fleet, pod.uid)
-    enough = _fits(fleet, name, request, policy)
-    fleet.rollback(mark)
+    try:
+        for pod in reversed(pods):  # lowest priority first, then the newest
+            if _fits(fleet, name, request, policy):
+                break
+            ended.append(pod)
+            remedies.end_pod(fleet, pod.uid)
+        enough = _fits(fleet, name, request, policy)
+    finally:
+        fleet.rollback(mark)
     return tuple(_pruned(fleet, name, request, policy, ended)) if enough else ()
 
 
@@ -193,11 +195,13 @@ def _pruned(fleet: Fleet, node: str, request: Request, policy: Policy, ended: li
     for pod in sorted(ended, key=lambda pod: (-pod.priority, pod.uid)):
         fewer = [other for other in needed if other is not pod]
         mark = fleet.checkpoint()
-        for other in fewer:
-            remedies.end_pod(fleet, other.uid)
-        if _fits(fleet, node, request, policy):
-            needed = fewer
-        fleet.rollback(mark)
+        try:
+            for other in fewer:
+                remedies.end_pod(fleet, other.uid)
+            if _fits(fleet, node, request, policy):
+                needed = fewer
+        finally:
+            fleet.rollback(mark)
     return needed
 
 

@@ -24,6 +24,7 @@ from apportion.core.refusals import Remedy
 
 SMALLER, MODEL, QUOTA, FREE, RULE, ADD = "profile", "model", "quota", "free", "rule", "add"
 _NEW_NODE = "a-new-node"
+_CONDITION_TAINTS = "node.kubernetes.io/"  # what befell a node, not how it is built
 
 
 def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
@@ -160,9 +161,8 @@ def add_twin(fleet: Fleet, like: str) -> str:
     labels = {**state.facts.labels}
     if names.HOSTNAME_LABEL in labels:
         labels[names.HOSTNAME_LABEL] = name
-    fleet.set_node(
-        NodeFacts(name, labels, state.facts.taints, unschedulable=False, allocatable=state.facts.allocatable)
-    )
+    lasting = tuple(taint for taint in state.facts.taints if not taint.key.startswith(_CONDITION_TAINTS))
+    fleet.set_node(NodeFacts(name, labels, lasting, unschedulable=False, allocatable=state.facts.allocatable))
     gpus = [GpuFacts(f"{name}-{i}", gpu.facts.model, gpu.facts.mig) for i, gpu in enumerate(state.gpus.values())]
     fleet.set_gpus(name, gpus, ready=True)
     return name

@@ -66,6 +66,8 @@ class _Pools:
         if not isinstance(raw, Mapping):
             raise KindFileError(f"{source}: {raw!r}: write values of fake-gpu-operator, with topology.nodePools")
         settings = raw.get("topology") or raw.get("cluster") or raw
+        if not isinstance(settings, Mapping) or not isinstance(settings.get("nodePools") or {}, Mapping):
+            raise KindFileError(f"{source}: topology.nodePools: write pools by name, each with gpuProduct and gpuCount")
         self.label_key = settings.get("nodePoolLabelKey") or self.label_key
         listed = dict(settings.get("nodePools") or {})
         # A pool that was pasted at the margin of the file is meant as one all the same.
@@ -122,9 +124,16 @@ def _labels(node: Mapping[str, Any], field: str) -> dict[str, str]:
             registration = (yaml.safe_load(patch) or {}).get("nodeRegistration") or {}
         except (yaml.YAMLError, AttributeError):
             continue
-        listed = (registration.get("kubeletExtraArgs") or {}).get("node-labels") or ""
+        listed = _argument(registration.get("kubeletExtraArgs"), "node-labels")
         labels |= dict(part.split("=", 1) for part in str(listed).split(",") if "=" in part)
     return labels
+
+
+def _argument(arguments: Any, name: str) -> Any:
+    """An argument of the kubelet, from the map of older kubeadm versions or the list of v1beta4."""
+    if isinstance(arguments, list):
+        arguments = {each.get("name"): each.get("value") for each in arguments if isinstance(each, Mapping)}
+    return (arguments.get(name) if isinstance(arguments, Mapping) else None) or ""
 
 
 def _names(cluster: str) -> Callable[[str], str]:

@@ -155,6 +155,10 @@ def _check(topology: Topology, source: str) -> None:
         where = f"{source}: pools[{position}]"
         if pool.nodes < 0:
             raise TopologyError(f"{where}.nodes: {pool.nodes} is negative: give 0 or more")
+        if pool.node_names and len(pool.node_names) != pool.nodes:
+            raise TopologyError(
+                f"{where}.nodeNames: {len(pool.node_names)} names for {pool.nodes} nodes: name each node, or none"
+            )
         if not _is_name(pool.name):
             raise TopologyError(
                 f"{where}.name: {pool.name!r} is no node name: use a-z, 0-9 and '-', at most 48 of them"
@@ -252,7 +256,9 @@ def _cut_beforehand(gpus: list[Gpus]) -> dict[int, layouts.Cuts]:
 def _static_capacity(gpus: list[Gpus]) -> dict[str, str]:
     if not gpus:
         return {}
-    amounts = Counter({names.NVIDIA_GPU: sum(entry.count for entry in gpus if not entry.mig)})
+    amounts = Counter(
+        {names.NVIDIA_GPU: sum(entry.count for entry in gpus if not entry.mig and not entry.cuts("gpus"))}
+    )
     for cuts in _cut_beforehand(gpus).values():
         amounts.update(profiles.nvidia_resource(name) for name, _, _ in cuts)
     return {resource: str(amount) for resource, amount in amounts.items()}

@@ -35,6 +35,7 @@ from apportion.node.given import Given
 from apportion.node.hardware import Hardware
 from apportion.node.holders import Holders, is_given
 from apportion.node.layoutlabel import StateLabel
+from apportion.node.layouts import Layouts
 from apportion.node.locks import Locks
 from apportion.node.metrics import Metrics
 from apportion.node.partitioner import Measures, Partitioner, PartitionError, Slice
@@ -52,7 +53,7 @@ from apportion.node.slicing import Slicing
 from apportion.node.sole import sole_agent
 
 COMPONENT = "apportion-node"
-WORKERS = 4
+WORKERS = 64  # they wait for GPUs far more than they work; a GPU that hangs must not hold up the others
 FAREWELL_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class Agent:
         self._slicing = Slicing(driver, self._book, self._locks)
         cgroups = Cgroups(settings.cgroup_dir)
         self._holders = Holders(self._allocations, self._pods, cgroups, settings.node_name)
-        self._hardware = Hardware(driver, self._registrar, self._allocations, self._holders, self._plugin)
+        layouts = Layouts(driver, self._holders, self._locks, self._promised)
+        self._hardware = Hardware(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
         self._given = Given(
             driver=driver,
             allocations=self._allocations,
@@ -283,6 +285,10 @@ class Agent:
             about = Regarding.node(self.settings.node_name)
             self._recorder.warn(about, "MigConfigRefused", layouts.problem)
         return readiness
+
+    def _promised(self) -> set[str]:
+        """GPUs that a claim or the book names: a pod may be on its way to them."""
+        return {claim.spec.gpu_uuid for claim in self._store.all()} | {entry.place.gpu for entry in self._book}
 
     def _annotations(self) -> dict[str, str]:
         node = self._node.get(self.settings.node_name)

@@ -4,7 +4,7 @@ A partitioner knows the GPUs of one node, what they can be cut into and where, a
 nothing of pods, claims or the kubelet; the agent knows nothing of NVML. Slices are addressed by their
 place (GPU, profile, start), because a place is known before a slice exists and its uuid is not.
 
-All methods may be called concurrently, but never two at a time for one GPU.
+All methods may be called concurrently; create and destroy never two at a time for one GPU.
 
     PartitionError              a call that did not do what was asked; `reason` is stable
     ├── Busy                    a process still uses the slice: try again

@@ -34,7 +34,7 @@ def node_selector(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
     return dict(spec.node_selector) if plane is AGENTS else {}
 
 
-def body(plane: Plane, spec: DASOperatorSpec) -> dict[str, Any]:
+def body(plane: Plane, spec: DASOperatorSpec, namespace: str = names.DAS_NAMESPACE) -> dict[str, Any]:
     """What we apply: our fields of the workload and nothing else."""
     # In the manifests' order: applying the same entries in another order would be a change, and a rollout.
     env = [{"name": name, "value": value} for name, value in environment(plane, spec).items()]
@@ -44,7 +44,7 @@ def body(plane: Plane, spec: DASOperatorSpec) -> dict[str, Any]:
     return {
         "apiVersion": plane.kind.api_version,
         "kind": plane.kind.kind,
-        "metadata": {"name": plane.name, "namespace": names.DAS_NAMESPACE},
+        "metadata": {"name": plane.name, "namespace": namespace},
         "spec": {"template": {"spec": pod}},
     }
 

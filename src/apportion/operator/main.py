@@ -129,7 +129,7 @@ class Operator:
     async def _apply(self, current: DASOperator, found: list[Health]) -> None:
         for entry in found:
             plane = entry.plane
-            wanted = desired.body(plane, current.spec)
+            wanted = desired.body(plane, current.spec, self._settings.namespace)
             # Applied once after a start, too: what was switched off meanwhile must be given back.
             settled = self._applied.get(plane) == wanted and desired.holds(plane, current.spec, entry.template)
             if entry.present and not settled:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.request import Request
-from apportion.core.filters import nodes, resources
+from apportion.core.filters import nodes, resources, storage
 from apportion.core.fleet import Fleet, SliceRecord
 
 
@@ -34,6 +34,8 @@ def obstacle(fleet: Fleet, request: Request, claims: Sequence[AllocationClaim]) 
         nodes.against(node, request)
         or resources.against(node, request)
         or resources.against_gpu_resources(node, request)
+        or storage.anywhere(fleet, request)
+        or storage.against(fleet, node, request)
     )
     if reason is not None:
         return f"node {node.name} no longer takes it ({reason.code})"

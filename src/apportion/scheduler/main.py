@@ -88,6 +88,7 @@ class Reign:
                 *(len(known) for known in (sight.nodes, sight.pods, sight.claims, sight.backlog)),
             )
             self._syncing = False
+            gc.unfreeze()  # of an earlier reign
             gc.collect()
             gc.freeze()  # what was just read lives long: the collector need not walk it again
             for work in plane.work():

@@ -32,12 +32,21 @@ from apportion.scheduler.changes import Change, Happened
 log = logging.getLogger(__name__)
 
 
+class Foreign(NamedTuple):
+    """A slice that we did not make; older agents do not tell its profile."""
+
+    gpu: str
+    start: int
+    size: int
+    profile: str
+
+
 class Gpus(NamedTuple):
-    """What a node's agent reports; `foreign` are places of slices that others made: GPU, start, size."""
+    """What a node's agent reports; `foreign` are slices that others made."""
 
     facts: tuple[GpuFacts, ...] = ()
     ready: bool = False
-    foreign: tuple[tuple[str, int, int], ...] = ()
+    foreign: tuple[Foreign, ...] = ()
 
 
 class Mirror:
@@ -257,7 +266,11 @@ class Mirror:
         gpus = Gpus()
         if accelerator is not None:
             facts = tuple(fact for gpu in accelerator.status.gpus if (fact := self._gpu_facts(node, gpu)))
-            foreign = tuple((gpu.uuid, it.start, it.size) for gpu in accelerator.status.gpus for it in gpu.foreign)
+            foreign = tuple(
+                Foreign(gpu.uuid, it.start, it.size, it.profile)
+                for gpu in accelerator.status.gpus
+                for it in gpu.foreign
+            )
             gpus = Gpus(facts, accelerator.ready and self._has_agent(accelerator), foreign)
         known = self._gpus.get(node, Gpus())
         if known == gpus:
@@ -268,12 +281,12 @@ class Mirror:
         self._block_foreign(known.foreign, gpus.foreign)
         self._note(Happened.NODE_CHANGED, node)
 
-    def _block_foreign(self, old: tuple[tuple[str, int, int], ...], new: tuple[tuple[str, int, int], ...]) -> None:
-        """A slice that somebody else made has no profile that we know, only a place."""
-        for place in set(old) - set(new):
-            self.fleet.remove_slice(_foreign_key(place))
-        for gpu, start, size in new:
-            self.fleet.add_slice(_foreign_key((gpu, start, size)), gpu, "", start, size, "")
+    def _block_foreign(self, old: tuple[Foreign, ...], new: tuple[Foreign, ...]) -> None:
+        """With its profile a slice counts for limits too; without one it only covers its place."""
+        for piece in set(old) - set(new):
+            self.fleet.remove_slice(_foreign_key(piece))
+        for piece in new:
+            self.fleet.add_slice(_foreign_key(piece), piece.gpu, piece.profile, piece.start, piece.size, "")
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
@@ -298,8 +311,8 @@ class Mirror:
         self._on_change()
 
 
-def _foreign_key(place: tuple[str, int, int]) -> str:
-    return "foreign/{}/{}/{}".format(*place)  # no claim can have this name
+def _foreign_key(piece: Foreign) -> str:
+    return f"foreign/{piece.gpu}/{piece.start}/{piece.size}"  # no claim can have this name
 
 
 def _node_facts(node: Node) -> NodeFacts:

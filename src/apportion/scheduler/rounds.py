@@ -194,8 +194,11 @@ class Rounds:
             await self._committer.let_go(claims)
         except errors.ClusterError as error:
             log.warning("claims of pod %s: %s", entry.request.key, error)
-            self._backlog.retry(entry.uid)
-            self._changed.set()
+        else:
+            if claims:
+                return  # their end wakes the pod
+        self._backlog.retry(entry.uid)
+        self._changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -181,7 +181,7 @@ class NodeLife(Reconciler):
                 text = f"Marking for deletion Pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
                 self.recorder.record(about_object(PODS, pod), "TaintManagerEviction", text)
                 await self._remove(pod)
-            elif wait:
+            elif wait is not None and wait > 0:
                 waits.append(wait)
         return min(waits, default=None)
 

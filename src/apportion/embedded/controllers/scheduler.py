@@ -153,23 +153,23 @@ class DefaultScheduler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            for number, pod in enumerate(self._ready_to_try(), start=1):
-                await self._decide(pod)
+            for number, uid in enumerate(self._ready_to_try(), start=1):
+                await self._decide(uid)
                 if number % _BATCH == 0:
                     await asyncio.sleep(0)
 
-    def _ready_to_try(self) -> list[Json]:
+    def _ready_to_try(self) -> list[str]:
         ready = [pod for uid, pod in self._waiting.items() if uid not in self._stuck]
 
         def order(pod: Json) -> tuple[int, str, str]:
             meta = pod["metadata"]
             return -(pod["spec"].get("priority") or 0), meta["creationTimestamp"], f"{meta['namespace']}/{meta['name']}"
 
-        return sorted(ready, key=order)
+        return [pod["metadata"]["uid"] for pod in sorted(ready, key=order)]
 
-    async def _decide(self, pod: Json) -> None:
-        uid = pod["metadata"]["uid"]
-        if self._waiting.get(uid) is not pod:
+    async def _decide(self, uid: str) -> None:
+        pod = self._waiting.get(uid)  # as it is by now: others were bound since the round began
+        if pod is None:
             return
         if pod["spec"].get("schedulingGates"):
             self._stuck.add(uid)

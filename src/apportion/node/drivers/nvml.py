@@ -21,7 +21,7 @@ import pynvml
 
 from apportion.node import environment
 from apportion.node.drivers import nvml_nodes, nvml_processes, nvml_profiles
-from apportion.node.drivers.nvml_errors import translated
+from apportion.node.drivers.nvml_errors import RELOADED, translated
 from apportion.node.drivers.nvml_health import HealthWatch
 from apportion.node.drivers.nvml_profiles import GiProfile, text
 from apportion.node.partitioner import Busy, Gpu, Place, PlaceTaken, Process, Refused, Slice, Unavailable
@@ -105,10 +105,13 @@ class NvmlDriver:
             try:
                 device = pynvml.nvmlDeviceGetHandleByIndex(index)
                 gpu = _describe(device)
-            except pynvml.NVMLError_GpuIsLost:
-                if index not in self._seen:
+            except pynvml.NVMLError as error:
+                lost = isinstance(error, pynvml.NVMLError_GpuIsLost)
+                if index not in self._seen and lost:
                     continue
-                gpu = dataclasses.replace(self._seen[index], fault="the GPU is lost")
+                if index not in self._seen or error.value in RELOADED:
+                    raise
+                gpu = dataclasses.replace(self._seen[index], fault="the GPU is lost" if lost else f"NVML: {error}")
             else:
                 self._seen[index] = gpu
                 answering[gpu.uuid] = device

@@ -14,6 +14,7 @@ from typing import Any
 
 import pynvml
 
+from apportion.node.drivers.nvml_errors import RELOADED
 from apportion.node.drivers.nvml_profiles import text
 
 QUIET_SECONDS = 300.0
@@ -42,6 +43,11 @@ class HealthWatch:
                     pass
         except _UNSUPPORTED:  # an old driver: losing the GPU is then all that is seen
             return
+        except pynvml.NVMLError as error:
+            if error.value in RELOADED:
+                raise
+            # One GPU's trouble: the others are well.
+            log.warning("asking for errors of GPUs: %s", error)
 
     def fault(self, uuid: str) -> str:
         said, at = self._faults.get(uuid, ("", 0.0))
