@@ -153,7 +153,7 @@ async def test_what_can_never_be_is_refused_with_the_reason(driver: NvmlDriver, 
     with pytest.raises(Refused, match="not in MIG mode"):
         await driver.create(Place(T4, "1g.5gb", 0, 1))
     library.stub_no_permission(1)
-    with pytest.raises(Refused, match="must run privileged"):
+    with pytest.raises(Unavailable, match="must run privileged"):
         await driver.create(Place(GPU, "1g.5gb", 0, 1))
     with pytest.raises(GpuLost, match="not on this node"):
         await driver.create(Place("GPU-nowhere", "1g.5gb", 0, 1))

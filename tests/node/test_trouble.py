@@ -9,7 +9,7 @@ import pytest
 
 from apportion.apis import claims, kinds
 from apportion.embedded.kubelet.devices.plugin import PluginError
-from tests.node.ground import GPUS, Ground
+from tests.node.ground import GPUS, JSON, Ground
 
 
 async def test_s07_ids_that_no_container_holds_are_refused(node: Ground) -> None:
@@ -41,17 +41,40 @@ async def test_s07_a_claim_that_comes_late_is_waited_for(node: Ground) -> None:
 
 
 async def test_s07_a_slice_that_cannot_be_made_is_shown_on_the_claim_and_tried_again(node: Ground) -> None:
-    await inject(node, kind="refuse", times=1)
+    await inject(node, kind="lost", gpu=0)
     pod = await node.scheduled("a")
-    with pytest.raises(PluginError, match="the driver refused to make it"):
+    with pytest.raises(PluginError, match="does not answer"):
         await node.run(pod)
     (claim,) = await node.claims()
     assert claim.state == claims.PROCESSING
-    assert "the driver refused to make it" in claim.status.conditions[0].message
-    await node.start(pod)
+    assert "does not answer" in claim.status.conditions[0].message
+    await node.annotate_node(**{"apportion.io__emulated-failures": None})
+    await node.eventually(lambda: attempt(node, pod), "then it starts")
     (claim,) = await node.claims()
     assert claim.state == claims.IN_USE
     assert claim.status.conditions[0].message == "Allocation is inUse"
+
+
+async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node: Ground) -> None:
+    await inject(node, kind="refuse", times=2)
+    pod = await node.scheduled("a", start=3)
+    environment = await node.run(pod)
+    (claim,) = await node.claims()
+    assert (claim.spec.gpu_uuid, claim.spec.mig_placement.start) != (GPUS[0], 3)
+    assert await node.slices() == environment["NVIDIA_VISIBLE_DEVICES"].split(",") == [claim.status.mig_uuid]
+    await node.eventually(lambda: has_event(node, "SliceMoved"), "an event says so")
+
+
+async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_with_the_reason(node: Ground) -> None:
+    await inject(node, kind="refuse")
+    pod = await node.scheduled("a")
+    with pytest.raises(PluginError, match="the driver refused to make it"):
+        await node.run(pod)
+    assert await message_has(node, "the driver refused to make it")
+    found = await node.client.get(kinds.PODS, "a", namespace="default")
+    assert found["metadata"].get("deletionTimestamp")
+    await node.delete(pod)
+    await node.eventually(node.clean, "it leaves nothing behind")
 
 
 async def test_s08_a_busy_slice_keeps_its_claim_until_it_can_be_destroyed(node: Ground) -> None:
@@ -177,6 +200,13 @@ async def inject(node: Ground, **failure: object) -> None:
     before = node.agent.driver._failures.text  # type: ignore[attr-defined]
     await node.annotate_node(**{"apportion.io__emulated-failures": json.dumps([failure])})
     await node.eventually(lambda: node.agent.driver._failures.text != before, "the driver knows")  # type: ignore[union-attr,attr-defined]
+
+
+async def attempt(node: Ground, pod: JSON) -> bool:
+    try:
+        return bool(await node.start(pod))
+    except PluginError:
+        return False
 
 
 async def message_has(node: Ground, text: str) -> bool:

@@ -205,6 +205,40 @@ async def test_f02_a_gpu_with_slices_made_on_demand_is_laid_out_when_they_are_go
     await state_becomes(node, "success")
 
 
+async def test_f02_a_gpu_that_is_promised_to_a_pod_is_not_laid_out_before_the_pod_is_over(node: Ground) -> None:
+    pod = await node.scheduled("a", "1g.5gb", 3)
+    await node.admit(pod)  # its image is being pulled
+    await node.annotate_node(**{names.MIG_CONFIG: selected({"3g.20gb": 2})})
+    await totals_become(node, {"nvidia.com/mig-3g.20gb": (2, 2), "mig.das.com/1g.5gb": (7, 1)})
+    await state_becomes(node, "pending")
+    await node.start(pod)
+    (claim,) = await node.claims()
+    assert (claim.spec.gpu_uuid, claim.spec.mig_placement.start) == (GPUS[0], 3)
+    await node.delete(pod)
+    await totals_become(node, {"nvidia.com/mig-3g.20gb": (4, 4), "mig.das.com/1g.5gb": (0, 0)})
+    await state_becomes(node, "success")
+
+
+async def test_f02_a_gpu_is_not_laid_out_while_somebody_works_on_it(node: Ground) -> None:
+    assert node.agent is not None
+    async with node.agent._locks.gpu(GPUS[1]):
+        await node.annotate_node(**{names.MIG_CONFIG: selected({"3g.20gb": 2})})
+
+        async def laid_out() -> list[bool]:
+            return [bool(gpu.fixed) for gpu in await node.agent.driver.discover()]  # type: ignore[union-attr]
+
+        async def first_is() -> bool:
+            return (await laid_out())[0]
+
+        await node.eventually(first_is, "the other GPU is laid out")
+        await asyncio.sleep(3 * node.settings.sweep_seconds)
+        assert await laid_out() == [True, False]
+        await node.scheduled("a", "1g.5gb", 0, gpu=1)
+        await node.eventually(node.agent._store.all, "the agent knows the claim")
+    await state_becomes(node, "pending")
+    assert await laid_out() == [True, False]
+
+
 async def test_f02_a_layout_that_cannot_be_changes_nothing_and_says_so(medium: Ground) -> None:
     for text in ("{", selected({"9g.90gb": 1}), selected({"2g.20gb": 4})):
         await medium.annotate_node(**{names.MIG_CONFIG: text})

@@ -30,6 +30,7 @@ class ForeignSlice(Wire, omit_defaults=False):
 
     start: Annotated[int, Meta(ge=0, description="First memory unit that the slice covers.")]
     size: Annotated[int, Meta(ge=1, description="How many memory units it covers.")]
+    profile: Annotated[str, Meta(description="Counts towards the profile's limit; empty if it is not known.")] = ""
 
 
 class FixedSlice(Wire, omit_defaults=False):

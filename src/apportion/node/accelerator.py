@@ -121,7 +121,7 @@ def _accelerator(gpu: Gpu, strangers: Sequence[Slice]) -> Accelerator:
             for entry in gpu.profiles
         ],
         foreign=[
-            ForeignSlice(start=found.place.start, size=found.place.size)
+            ForeignSlice(start=found.place.start, size=found.place.size, profile=found.place.profile)
             for found in sorted(strangers, key=lambda found: found.place)
             if found.place.gpu == gpu.uuid
         ],

@@ -127,7 +127,8 @@ class ClaimStore:
             kinds.ALLOCATION_CLAIMS, name, patch, namespace=self._namespace, subresource=subresource
         )
         written = msgspec.convert(answer, AllocationClaim)
-        if self.informer.get(name, self._namespace) is not None:
+        seen = self.informer.get(name, self._namespace)
+        if seen is not None and _version(written) > _version(self._latest(seen)):
             self._ahead[name] = written
         return written
 
@@ -136,8 +137,11 @@ class ClaimStore:
         return in_order([self._latest(claim) for claim in found if claim.metadata.uid not in self._removed])
 
     def _latest(self, claim: AllocationClaim) -> AllocationClaim:
+        """What we wrote, unless the copy has come further: others write to claims as well."""
         ahead = self._ahead.get(claim.name)
-        return ahead if ahead is not None and ahead.metadata.uid == claim.metadata.uid else claim
+        if ahead is None or ahead.metadata.uid != claim.metadata.uid:
+            return claim
+        return ahead if _version(ahead) > _version(claim) else claim
 
     def _caught_up(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
         if new is None and old is not None:

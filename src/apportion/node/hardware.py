@@ -27,6 +27,7 @@ class Hardware:
         registrar: Registrar,
         allocations: Allocations,
         holders: Holders,
+        layouts: Layouts,
         make: MakePlugin,
     ) -> None:
         self._driver = driver
@@ -34,7 +35,7 @@ class Hardware:
         self._allocations = allocations
         self._holders = holders
         self._make = make
-        self.layouts = Layouts(driver, holders)
+        self.layouts = layouts
         self._annotations: Mapping[str, str] | None = None
         self.gpus: Sequence[Gpu] = ()
         self.fault: PartitionError | None = None

@@ -1,13 +1,14 @@
 """GPUs cut beforehand, as the Node's annotation `run.ai/mig.config` says.
 
-A GPU is laid out anew only when it is empty. Until then it keeps its slices, those in use stay healthy for
-their pods, and the free ones are no longer given away, so that it does become empty.
+A GPU is laid out anew only when it is empty: no slices, and none promised. Until then it keeps its slices,
+those in use stay healthy for their pods, and the free ones are no longer given away, so that it does become
+empty.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from apportion.apis import migconfig, names
@@ -16,6 +17,7 @@ from apportion.apis.migconfig import FAILED, PENDING, SUCCESS, MigConfig, Select
 from apportion.core import layouts
 from apportion.core.catalog import Catalog
 from apportion.node.holders import Holders
+from apportion.node.locks import Locks
 from apportion.node.partitioner import Gpu, Layout, LaysOut, Partitioner, PartitionError, Place
 
 WAITS = "it waits to be empty, because its MIG layout is to change"
@@ -24,12 +26,19 @@ log = logging.getLogger(__name__)
 
 
 class Layouts:
-    """`state` is what the node's label says; `draining` are the GPUs that wait to be empty."""
+    """`state` is what the node's label says; `draining` are the GPUs that wait to be empty.
 
-    def __init__(self, driver: Partitioner, holders: Holders, catalog: Catalog | None = None) -> None:
+    `promised` gives the GPUs on which slices are to be made, or may stand.
+    """
+
+    def __init__(
+        self, driver: Partitioner, holders: Holders, locks: Locks, promised: Callable[[], Collection[str]]
+    ) -> None:
         self._driver = driver
         self._holders = holders
-        self._catalog = catalog or Catalog.shipped()
+        self._locks = locks
+        self._promised = promised
+        self._catalog = Catalog.shipped()
         self._text: str | None = None
         self._config: MigConfig | None = None
         self.state = ""
@@ -65,22 +74,36 @@ class Layouts:
         ]
 
     async def _lay_out(self, due: Sequence[tuple[Gpu, Layout | None]], driver: LaysOut) -> bool:
-        held = self._holders.held()
-        cut = {entry.place.gpu for entry in await self._driver.slices()}
         waiting, changed = set[str](), False
         for gpu, layout in due:
-            if gpu.uuid in cut or gpu.uuid in held or any(entry.uuid in held for entry in gpu.fixed or ()):
-                waiting.add(gpu.uuid)
-                continue
             try:
-                await driver.lay_out(gpu.uuid, layout)
+                done = await self._lay_out_if_empty(gpu, layout, driver)
             except PartitionError as error:
                 self._fail(str(error))
                 break
-            log.info("%s is laid out anew: %s", gpu.uuid, _words(layout))
-            changed = True
+            if done:
+                log.info("%s is laid out anew: %s", gpu.uuid, _words(layout))
+                changed = True
+            else:
+                waiting.add(gpu.uuid)
         self.draining = frozenset(waiting)
         return changed
+
+    async def _lay_out_if_empty(self, gpu: Gpu, layout: Layout | None, driver: LaysOut) -> bool:
+        if await self._busy(gpu):  # asked first without the lock: a GPU that is slow holds up nobody else
+            return False
+        async with self._locks.gpu(gpu.uuid):
+            if await self._busy(gpu):
+                return False
+            await driver.lay_out(gpu.uuid, layout)
+            return True
+
+    async def _busy(self, gpu: Gpu) -> bool:
+        cut = {entry.place.gpu for entry in await self._driver.slices()}
+        held = self._holders.held()
+        if gpu.uuid in cut or gpu.uuid in held or any(entry.uuid in held for entry in gpu.fixed or ()):
+            return True
+        return gpu.uuid in self._promised()
 
     def _read(self, text: str | None) -> bool:
         """False if the annotation cannot be read: then everything stays as it is."""

@@ -1,15 +1,16 @@
 """A place for each claim, or a clear end: the loser of an overlap moves or is evicted.
 
-Two schedulers that both believe they lead can promise one place twice. Whoever comes second here gets
-another place of the node if there is one; otherwise its pod is evicted with the reason, so that its
-controller makes a new one that is scheduled anew.
+Two schedulers that both believe they lead can promise one place twice, and the hardware can refuse what
+should fit, for example because slices that others made use up a limit. Whoever gets no slice where it was
+promised gets another place of the node if there is one; otherwise its pod is evicted with the reason, so
+that its controller makes a new one that is scheduled anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from apportion.apis.claims import AllocationClaim
 from apportion.cluster import errors
@@ -24,6 +25,7 @@ from apportion.node.slicing import Slicing
 
 HANDOVER_SECONDS = 3.0
 POLL_SECONDS = 0.1
+PLACES_TRIED = 3
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,18 @@ class Places:
                 raise
             return await self._elsewhere(claim, str(taken))
 
+    async def make(self, entry: Entry, claim: AllocationClaim) -> str:
+        """The uuid of the claim's slice, made at the entry's place or, if the hardware refuses, at another."""
+        refused: list[Place] = []
+        while True:
+            try:
+                return await self._slicing.make(entry)
+            except PlaceTaken as taken:
+                why = str(taken)
+            refused.append(entry.place)
+            self._book.strike(entry.claim)
+            entry = await self._elsewhere(self._store.get(claim.name) or claim, why, refused)
+
     async def _check(self, claim: AllocationClaim, place: Place) -> None:
         """A claim that no GPU can ever fulfil is refused before anything is written down."""
         gpu = next((gpu for gpu in await self._driver.discover() if gpu.uuid == place.gpu), None)
@@ -88,11 +102,12 @@ class Places:
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _elsewhere(self, claim: AllocationClaim, why: str) -> Entry:
+    async def _elsewhere(self, claim: AllocationClaim, why: str, refused: Sequence[Place] = ()) -> Entry:
         pod = claim.spec.pod_ref
         regarding = Regarding.pod(pod.namespace, pod.name, pod.uid)
-        for _ in range(3):
-            place = relocation.find(claim.spec.profile, await self._driver.discover(), await self._taken(claim))
+        for _ in range(len(refused), PLACES_TRIED):
+            taken = [*await self._taken(claim), *refused]
+            place = relocation.find(claim.spec.profile, await self._driver.discover(), taken)
             if place is None:
                 break
             # First the claim, then the book: a crash in between leaves a claim that is as good as new.

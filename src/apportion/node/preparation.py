@@ -149,7 +149,7 @@ class Preparation:
             uuid = await self._slicing.standing(entry)
             if not uuid:
                 await self._store.set_state(claim, claims.PROCESSING, uuid="")
-                uuid = await self._slicing.make(entry)
+                uuid = await self._places.make(entry, claim)
             uuids[claim.name] = uuid
         return uuids
 

@@ -1,9 +1,9 @@
 """The agent's own book of the slices it makes, kept on the node's disk.
 
-An entry is written before the slice is made (its uuid is empty then) and struck out only after its
-claim is gone. So whatever instruction the agent dies at, the book says which slices on the GPUs are
-ours, and which places are spoken for: a slice that stands where an entry says, on a place that was
-empty when the entry was written, is ours; any other slice is somebody else's and is left alone.
+An entry reserves a place and is struck out only after its claim is gone. `making` is written directly
+before the slice is made, the uuid directly after. So whatever instruction the agent dies at, the book says
+which places are spoken for and which slices on the GPUs are ours: the one with the entry's uuid, or, while
+it was being made, the one at the entry's place. Any other slice is somebody else's and is left alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from apportion.node import files
-from apportion.node.partitioner import Place
+from apportion.node.partitioner import Place, Slice
 
 FILE_NAME = "slices.json"
 
@@ -23,12 +23,22 @@ log = logging.getLogger(__name__)
 
 
 class Entry(msgspec.Struct, rename="camel", frozen=True):
-    """One slice: of which claim, whose pod, where; and its uuid once it was made."""
+    """One slice: of which claim, whose pod, where; and its uuid once it was made.
+
+    Books of older agents lack `making`: what they had not finished is nobody's, and is left alone.
+    """
 
     claim: str
     pod_uid: str
     place: Place
     uuid: str = ""
+    making: bool = False
+
+    def owns(self, found: Slice) -> bool:
+        """Is this the entry's slice? One without a uuid is half made, or half destroyed."""
+        if found.place != self.place:
+            return False
+        return found.uuid in ("", self.uuid) if self.uuid else self.making
 
 
 class SliceBook:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from apportion.node.locks import Locks
-from apportion.node.partitioner import Partitioner, Place, PlaceTaken, Slice
+from apportion.node.partitioner import Partitioner, Place, PlaceTaken, Refused, Slice
 from apportion.node.slicebook import Entry, SliceBook
 
 
@@ -24,7 +24,7 @@ class Slicing:
         known = self._book.get(claim)
         if known is not None and known.place == place:
             return known
-        if known is not None and await self._at(known.place) is not None:
+        if known is not None and await self._of(known) is not None:
             raise PlaceTaken(f"the claim was changed to {place} after its slice was made: {known.place}")
         async with self._locks.gpu(place.gpu):
             rival = self._book.in_the_way(claim, place)
@@ -39,32 +39,36 @@ class Slicing:
 
     async def standing(self, entry: Entry) -> str:
         """The uuid of the entry's slice if it exists, else an empty text."""
-        found = await self._at(entry.place)
-        return found.uuid if found and entry.uuid in ("", found.uuid) else ""
+        found = await self._of(entry) if entry.uuid else None
+        return found.uuid if found else ""
 
     async def make(self, entry: Entry) -> str:
-        """The uuid of the slice that the entry speaks of, made if need be."""
+        """The uuid of the slice that the entry speaks of, made if need be.
+
+        PlaceTaken if it cannot be had there, for whatever reason: then nothing of ours stands there.
+        """
         async with self._locks.gpu(entry.place.gpu):
             entry = self._book.get(entry.claim) or entry
             found = await self._at(entry.place)
+            if found is not None and not entry.owns(found):
+                raise PlaceTaken(f"{entry.place} holds {found.uuid or 'a slice'}, which Apportion did not make")
             if found is not None and found.uuid:
-                if entry.uuid not in ("", found.uuid):
-                    raise PlaceTaken(f"{entry.place} holds {found.uuid}, which Apportion did not make")
                 made = found
             else:
                 if found is not None:  # half made when the agent died
                     await self._driver.destroy(entry.place)
-                self._book.put(msgspec.structs.replace(entry, uuid=""))
-                made = await self._driver.create(entry.place)
-            self._book.put(msgspec.structs.replace(entry, uuid=made.uuid))
+                made = await self._create(entry)
+            self._book.put(msgspec.structs.replace(entry, uuid=made.uuid, making=False))
             return made.uuid
 
     async def unmake(self, entry: Entry) -> None:
         """Destroy the entry's slice. The entry stays until its claim is gone."""
         async with self._locks.gpu(entry.place.gpu):
             found = await self._at(entry.place)
-            if found is not None and found.uuid and entry.uuid not in ("", found.uuid):
-                return  # ours went with a reset of the GPU, and this is somebody else's
+            if found is not None and not entry.owns(found):
+                return  # ours went with a reset of the GPU or was never made, and this is somebody else's
+            if not entry.uuid and not entry.making:
+                return  # reserved, and never made
             await self._driver.destroy(entry.place)  # also if nothing is seen: a lost GPU shows nothing
 
     async def strangers(self) -> list[Slice]:
@@ -73,7 +77,19 @@ class Slicing:
 
     def _accounted(self, found: Slice) -> bool:
         entry = self._book.at(found.place)
-        return entry is not None and (not found.uuid or entry.uuid in ("", found.uuid))
+        return entry is not None and entry.owns(found)
+
+    async def _create(self, entry: Entry) -> Slice:
+        self._book.put(msgspec.structs.replace(entry, uuid="", making=True))
+        try:
+            return await self._driver.create(entry.place)
+        except (PlaceTaken, Refused) as error:  # any other error may have left something behind
+            self._book.put(msgspec.structs.replace(entry, uuid="", making=False))
+            raise PlaceTaken(str(error)) from error
+
+    async def _of(self, entry: Entry) -> Slice | None:
+        found = await self._at(entry.place)
+        return found if found is not None and entry.owns(found) else None
 
     async def _at(self, place: Place) -> Slice | None:
         return next((found for found in await self._driver.slices() if found.place == place), None)

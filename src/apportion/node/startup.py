@@ -25,8 +25,8 @@ async def adopt(driver: Partitioner, book: SliceBook, store: ClaimStore) -> None
     present = {found.place: found for found in await driver.slices()}
     for entry in book:
         found = present.get(entry.place)
-        if not entry.uuid and found is not None and found.uuid:
-            book.put(msgspec.structs.replace(entry, uuid=found.uuid))
+        if entry.making and found is not None and found.uuid and entry.owns(found):
+            book.put(msgspec.structs.replace(entry, uuid=found.uuid, making=False))
             log.info("adopted %s for claim %s", found.uuid, entry.claim)
 
 
