@@ -109,3 +109,9 @@ def test_d03_a_share_under_another_scheduler_is_warned_about(annotation: str) ->
 def test_d02_other_objects_and_operations_pass() -> None:
     assert judged(with_env(ALL), operation="DELETE")["allowed"]
     assert judged(with_env(ALL) | {"kind": "PodTemplate"})["allowed"]
+
+
+def test_s03_slices_beside_a_whole_gpu_are_refused_also_where_nobody_rewrites() -> None:
+    asks = {"mig.das.com/1g.5gb": "1", "nvidia.com/gpu": "1"}
+    with pytest.raises(RequestError, match="put them in two containers"):
+        judged(pod(container(limits=asks), schedulerName="das-scheduler"))

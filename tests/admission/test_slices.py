@@ -203,3 +203,21 @@ def refused(given: dict[str, Any], offers: Offers = OFFERS) -> InputError:
     with pytest.raises(InputError) as caught:
         created(given, offers)
     return caught.value
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/mig-1g.5gb", "mig.das.com/1g.5gb"])
+def test_s03_slices_beside_a_whole_gpu_in_one_container_are_refused(resource: str) -> None:
+    both_kinds = {resource: "1", "nvidia.com/gpu": "2"}
+    with pytest.raises(InputError) as refused:
+        created(pod(container(), container("second", limits=both_kinds)))
+    assert refused.value.field == "spec.containers[1].resources.limits[nvidia.com/gpu]"
+    assert refused.value.value == 2
+    assert resource in refused.value.fix
+    assert "put them in two containers" in refused.value.fix
+
+
+def test_s03_slices_and_a_whole_gpu_in_two_containers_or_none_of_the_latter_are_fine() -> None:
+    slice_, whole = {"nvidia.com/mig-1g.5gb": "1"}, {"nvidia.com/gpu": "1"}
+    after = created(pod(container(limits=slice_), container("second", limits=whole)))
+    assert resources(after, 1) == {"limits": whole}
+    assert created(pod(container(limits=slice_ | {"nvidia.com/gpu": "0"})))

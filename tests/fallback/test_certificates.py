@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from apportion.admission import credentials, regeneration
+from apportion.admission import credentials, regeneration, trust
 from apportion.admission.credentials import Terms
 from apportion.admission.main import CALLERS, FALLBACK
 from apportion.admission.regeneration import Regeneration
 from apportion.apis import kinds, names
+from apportion.cli import certs, webhook
 from tests.fallback.ground import NAMESPACE, SETTINGS, Ground, eventually, ground, pod
 
 TERMS = Terms(credentials.service_names(names.FALLBACK_SERVICE, NAMESPACE))
@@ -119,3 +121,34 @@ def test_f03_a_configuration_is_printed_with_its_bundle() -> None:
     made = regeneration.with_bundle(given, b"pem")
     assert made["webhooks"][0]["clientConfig"]["caBundle"] == base64.b64encode(b"pem").decode()
     assert FALLBACK in CALLERS
+
+
+def test_f03_a_bundle_is_written_only_where_it_is_missing_and_only_if_the_entries_stand_where_they_were() -> None:
+    service = {"name": "s", "namespace": "n"}
+    ours: dict[str, Any] = {"name": "ours", "clientConfig": {"service": {**service, "path": "/x"}}}
+    theirs = {"name": "theirs", "clientConfig": {"service": {"name": "other", "namespace": "n"}}}
+    found = {"webhooks": [theirs, ours, {"name": "by-url", "clientConfig": {"url": "https://x"}}]}
+    text = base64.b64encode(b"pem").decode()
+    assert trust.publication(found, service, b"pem") == [
+        {"op": "test", "path": "/webhooks/1/name", "value": "ours"},
+        {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": text},
+    ]
+    ours["clientConfig"]["caBundle"] = text
+    assert trust.publication(found, service, b"pem") == []
+
+
+def test_f03_a_file_that_cannot_be_written_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, wrong in {
+        tmp_path: "is a folder; name a file in it",
+        tmp_path / "missing" / "out.yaml": "there is no folder",
+        tmp_path / "file" / "out.yaml": "there is no folder",
+    }.items():
+        with pytest.raises(typer.BadParameter, match=wrong):
+            certs.command(configuration_out=path, kubeconfig=tmp_path / "no-such-cluster")
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_f04_promises_need_a_lifetime(seconds: float) -> None:
+    with pytest.raises(typer.BadParameter, match="above 0"):
+        webhook.command(promise_seconds=seconds)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
-from apportion.cluster.client import PatchType
-from tests.fallback.ground import Ground, asked, eventually, fallback, ground, pod, with_patience
+from apportion.cluster.client import Client, PatchType
+from apportion.cluster.transport import Request, Response, Transport
+from tests.fallback.ground import SETTINGS, Ground, asked, eventually, fallback, ground, pod, with_patience
 
 QUOTAS = Kind("", "v1", "resourcequotas", "ResourceQuota")
 NO_PODS = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
@@ -249,3 +251,53 @@ async def test_d05_applying_the_same_manifest_again_changes_nothing() -> None:
         merged = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-2g.20gb": "1"}}}]}}
         patched = await it.client.patch(kinds.PODS, "again", merged, namespace="default", how=PatchType.strategic)
         assert patched["spec"] == made["spec"]
+
+
+async def test_d05_applying_again_works_also_after_the_ladder_changed() -> None:
+    async with ground() as it:
+        body = pod(name="again", nodeSelector={"node-pool": "small"}) | {"apiVersion": "v1", "kind": "Pod"}
+        made = await it.client.apply(kinds.PODS, body, field_manager="me", namespace="default")
+        assert asked(made) == ONE
+        await it.stop("replica-0")
+        await it.start("replica-1", replace(SETTINGS, tiers=("7g.70gb", "2g.20gb")))
+        wrong = {"metadata": {"annotations": {names.FALLBACK_TIERS: "1g.10gb > 2g.20gb"}}}
+        await it.client.patch(kinds.NAMESPACES, "default", wrong)
+        await eventually(lambda: refused(it))
+        again = await it.client.apply(kinds.PODS, body, field_manager="me", namespace="default")
+        assert (again["spec"], fallback(again)) == (made["spec"], "2g.20gb->1g.10gb")
+
+
+async def refused(it: Ground) -> bool:
+    try:
+        await it.create(pod(), dry_run=True)
+    except errors.BadRequest:
+        return True
+    return False
+
+
+class NoJobs:
+    """Carries everything but questions about Jobs, which nobody answers."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+        if "/jobs/" in request.path:
+            raise errors.Unreachable("connection reset")
+        return await self._inner.send(request, stream=stream, timeout=timeout)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_f05_a_job_that_cannot_be_read_now_is_a_reason_to_come_again_for_those_whom_it_concerns() -> None:
+    async with ground(replicas=0) as it:
+        await it.start("replica-0", client=Client(NoJobs(it.account()._transport)))
+        of_job = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        body = pod()
+        body["metadata"]["ownerReferences"] = [of_job]
+        with pytest.raises(errors.TooManyRequests, match=r"its Job train cannot be seen now \(connection reset\)"):
+            await it.create(body)
+        made_on_demand = pod({"mig.das.com/3g.20gb": 1}, schedulerName="das-scheduler")
+        made_on_demand["metadata"]["ownerReferences"] = [of_job]
+        assert fallback(await it.create(made_on_demand)) is None

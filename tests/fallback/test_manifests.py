@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from apportion import manifests
+from apportion.admission import mechanism
+from apportion.admission.fallback import tiers
 from apportion.apis import names
 
 OBJECTS = {(entry["kind"], entry["metadata"]["name"]): entry for entry in manifests.load("fallback")}
@@ -32,6 +34,14 @@ def test_f03_the_files_stand_in_the_order_of_their_application() -> None:
         "04-webhook-config.yaml",
     ]
     assert not any(entry["metadata"]["name"].startswith("gpu-") for entry in manifests.load())
+
+
+def test_f07_both_deployments_are_configured_with_the_same_ladder() -> None:
+    beside = {entry["metadata"]["name"]: entry for entry in manifests.load() if entry["kind"] == "Deployment"}
+    for deployment in (OBJECTS["Deployment", "gpu-webhook"], beside["das-operator-webhook"]):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        written = {variable["name"]: variable.get("value") for variable in container["env"]}
+        assert tiers.parse(written["APPORTION_FALLBACK_TIERS"], "env") == mechanism.DEFAULT_TIERS
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role["kind"])

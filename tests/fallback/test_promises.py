@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from apportion.admission.fallback import promises
-from apportion.admission.fallback.promises import Book, Piece, Promise, Sighting
+from apportion.admission.fallback.promises import Ages, Book, Piece, Promise, Sighting
 
 LIFETIME = 30.0
+
+
+class Reader:
+    """A replica that keeps what it knows of the book's age; it began to count at some time of its own."""
+
+    def __init__(self) -> None:
+        self.elapsed = 7.0
+        self.ages = Ages(LIFETIME, lambda: self.elapsed)
+
+    def tidied(self, book: Book, sightings: promises.Sightings | None = None) -> Book:
+        self.ages.look(book)
+        return promises.tidied(book, sightings or {}, self.ages)
+
+    def demand(self, book: Book) -> int:
+        self.ages.look(book)
+        return self.ages.demand(book)
 
 
 def promise(number: int, kind: str = "k", at: float = 100.0) -> Promise:
@@ -23,33 +40,51 @@ def test_f04_a_pod_that_is_seen_ends_exactly_one_promise() -> None:
     for number in range(3):
         book = promises.added(book, promise(number), {})
     seen = {"k": {"uid-a": Sighting(7, 101.0)}}
-    once = promises.tidied(book, seen, 102.0, LIFETIME)
+    reader = Reader()
+    once = reader.tidied(book, seen)
     assert [left.id for left in once.promises] == ["1", "2"]
     assert once.pods == 7
-    assert promises.tidied(once, seen, 103.0, LIFETIME) == once
+    assert reader.tidied(once, seen) == once
 
 
 def test_f04_versions_that_begin_anew_hold_nobody_up_for_long() -> None:
-    book = promises.tidied(promises.added(Book(), promise(0), {}), {"k": {"a": Sighting(900, 101.0)}}, 101.0, LIFETIME)
-    assert book.demands(102.0, LIFETIME) == 900
-    assert book.demands(102.0 + LIFETIME, LIFETIME) == 0
+    reader = Reader()
+    book = reader.tidied(promises.added(Book(), promise(0), {}), {"k": {"a": Sighting(900, 101.0)}})
+    assert reader.demand(book) == 900
+    reader.elapsed += LIFETIME + 1
+    assert reader.demand(book) == 0
     later = promises.added(book, promise(1, at=200.0), {})
-    assert promises.tidied(later, {"k": {"b": Sighting(5, 201.0)}}, 201.0, LIFETIME).demands(202.0, LIFETIME) == 5
+    assert reader.demand(reader.tidied(later, {"k": {"b": Sighting(5, 201.0)}})) == 5
 
 
 def test_f04_pods_that_were_there_before_end_no_promise() -> None:
     there = {"k": {"uid-a": Sighting(7, 99.0)}}
     book = promises.added(Book(), promise(0), there)
-    assert promises.tidied(book, there, 101.0, LIFETIME).promises == book.promises
+    assert Reader().tidied(book, there).promises == book.promises
 
 
-def test_f04_promises_end_after_their_lifetime_also_by_a_clock_that_is_far_ahead() -> None:
+@pytest.mark.parametrize("at", [-1e9, 100.0, 1e12], ids=["written-long-ago", "now", "in-the-future"])
+def test_f04_promises_end_after_their_lifetime_by_the_readers_own_clock(at: float) -> None:
+    book = promises.added(Book(), promise(0, at=at), {})
+    reader = Reader()
+    assert reader.tidied(book).promises
+    reader.elapsed += 10.0
+    assert reader.ages.next_end(book) == LIFETIME - 10.0
+    reader.elapsed += LIFETIME - 10.0
+    assert reader.tidied(book).promises
+    reader.elapsed += 1.0
+    assert not reader.tidied(book).promises
+    assert reader.ages.next_end(book) == 0.0
+    assert reader.ages.next_end(Book()) is None
+
+
+def test_f04_what_was_struck_out_and_comes_again_is_new() -> None:
+    reader = Reader()
     book = promises.added(Book(), promise(0), {})
-    assert promises.tidied(book, {}, 100.0 + LIFETIME, LIFETIME).promises
-    assert not promises.tidied(book, {}, 101.0 + LIFETIME, LIFETIME).promises
-    assert not promises.tidied(book, {}, 99.0 - LIFETIME, LIFETIME).promises
-    assert promises.next_end(book, 110.0, LIFETIME) == 20.0
-    assert promises.next_end(Book(), 110.0, LIFETIME) is None
+    reader.tidied(book)
+    reader.tidied(Book())
+    reader.elapsed += LIFETIME + 1
+    assert reader.tidied(book).promises
 
 
 def test_f04_a_book_is_bounded() -> None:
@@ -92,8 +127,10 @@ class Replicas(RuleBasedStateMachine):
     """Two replicas with views of their own age write one book; the test knows the truth.
 
     At any moment, for a replica that may decide (its view is as new as the book demands): pods that came and
-    that it does not see are covered by promises of their kind.
+    that it does not see are covered by promises of their kind. The second replica's clock is far ahead.
     """
+
+    AHEAD = (0.0, 1000.0)
 
     answered = Bundle("answered")
 
@@ -106,6 +143,7 @@ class Replicas(RuleBasedStateMachine):
         self.views = [0, 0]
         self.open: list[Made] = []
         self.count = 0
+        self.readers = [Reader(), Reader()]
 
     def sightings(self, replica: int) -> dict[str, dict[str, Sighting]]:
         seen: dict[str, dict[str, Sighting]] = {}
@@ -116,11 +154,12 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(replica=st.sampled_from([0, 1]), kind=st.sampled_from(["a", "b"]))
     def decide(self, replica: int, kind: str) -> None:
-        if self.views[replica] < self.book.demands(self.now, LIFETIME):
+        reader = self.readers[replica]
+        if self.views[replica] < reader.demand(self.book):
             return  # not before its view is new enough
         self.count += 1
-        book = promises.tidied(self.book, self.sightings(replica), self.now, LIFETIME)
-        made = promise(self.count, kind, self.now)
+        book = reader.tidied(self.book, self.sightings(replica))
+        made = promise(self.count, kind, self.now + self.AHEAD[replica])
         self.book = promises.added(book, made, self.sightings(replica))
         self.open.append(Made(kind, made.id))
 
@@ -139,14 +178,16 @@ class Replicas(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.0, 0.3))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
+        for reader in self.readers:
+            reader.elapsed += seconds
 
     @invariant()
     def nothing_is_counted_too_little(self) -> None:
         for replica, view in enumerate(self.views):
-            if view < self.book.demands(self.now, LIFETIME):
+            reader = self.readers[replica]
+            if view < reader.demand(self.book):
                 continue
-            seen = self.sightings(replica)
-            book = promises.tidied(self.book, seen, self.now, LIFETIME)
+            book = reader.tidied(self.book, self.sightings(replica))
             for kind in ("a", "b"):
                 unseen = [entry for entry in self.created if entry[1] == kind and entry[0] > view]
                 coming = [made for made in self.open if made.kind == kind]

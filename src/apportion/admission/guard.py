@@ -81,7 +81,9 @@ def warnings(pod: Mapping[str, Any]) -> list[str]:
 def _check_placing(pod: Mapping[str, Any]) -> None:
     spec = _spec(pod)
     asked = [want for container in requests.containers(spec, _ROOT) for want in requests.slices(container)]
-    if any(want.ours for want in asked):
+    ours = [want for want in asked if want.ours]
+    if ours:
+        slices.check_alone(ours)
         slices.direct(dict(spec), _ROOT)
     node = spec.get("nodeName")
     if node and spec.get("schedulerName") == names.KAI_SCHEDULER and _shares(pod):

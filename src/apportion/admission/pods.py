@@ -42,6 +42,7 @@ def create(pod: dict[str, Any], around: Surroundings, root: str = POD_ROOT) -> l
     slices.check(wants, around.offers)
     done: list[str] = []
     if wants and _mechanism(wants, annotations, around) is Mechanism.dynamic:
+        slices.check_alone(wants)
         done += slices.rewrite(wants)
         done += slices.direct(spec, root)
         done += _runtime_class(spec, around)

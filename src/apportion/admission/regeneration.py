@@ -14,11 +14,11 @@ from typing import Any
 
 from apportion.admission import credentials
 from apportion.admission.credentials import Credentials, SecretKeeper, Terms, service_names
-from apportion.admission.trust import Caller
+from apportion.admission.trust import Caller, publication
 from apportion.cluster import errors
 from apportion.cluster.client import Client, PatchType
 
-LOOK_SECONDS = 0.2
+MOST_TRIES = 5
 Progress = Callable[[str], None]
 
 
@@ -52,19 +52,19 @@ class Regeneration:
 
     async def _publish(self, bundle: bytes) -> None:
         """Replicas do this too; but none may run, and we must know that it is done."""
-        text = base64.b64encode(bundle).decode()
         for caller in self._callers:
-            try:
-                found = await self._client.get(caller.kind, caller.name)
-            except errors.NotFound:
-                continue
-            operations = [
-                {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": text}
-                for index, webhook in enumerate(found.get("webhooks") or [])
-                if self._service.items() <= (webhook["clientConfig"].get("service") or {}).items()
-            ]
-            if operations:
-                await self._client.patch(caller.kind, caller.name, operations, how=PatchType.json)
+            for tries_left in reversed(range(MOST_TRIES)):
+                try:
+                    found = await self._client.get(caller.kind, caller.name)
+                    operations = publication(found, self._service, bundle)
+                    if operations:
+                        await self._client.patch(caller.kind, caller.name, operations, how=PatchType.json)
+                    break
+                except errors.NotFound:
+                    break
+                except (errors.Conflict, errors.Invalid):  # it was applied anew between reading and writing
+                    if not tries_left:
+                        raise
 
 
 def with_bundle(configuration: dict[str, Any], bundle: bytes) -> dict[str, Any]:

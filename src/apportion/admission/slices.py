@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from apportion.admission.offers import Offers
-from apportion.admission.requests import Want
+from apportion.admission.requests import SECTIONS, Want
 from apportion.apis import names, profiles
 from apportion.apis.errors import RequestError
 
@@ -29,6 +29,21 @@ def check(wants: Iterable[Want], offers: Offers) -> None:
                 f"the container asks for {want.profile} as {other.resource} too; "
                 f"keep one of them, with the number of slices that you want in all",
                 code="TwoSpellings",
+            )
+
+
+def check_alone(wants: Iterable[Want]) -> None:
+    """Refuse slices of ours beside whole GPUs: a container is given one list of devices, not two."""
+    for want in wants:
+        whole = want.container.amount(names.NVIDIA_GPU)
+        if whole:
+            section = next(each for each in SECTIONS if names.NVIDIA_GPU in want.container.amounts(each))
+            raise RequestError(
+                f"{want.container.field}.resources.{section}[{names.NVIDIA_GPU}]",
+                whole,
+                f"the container asks for {want.resource} too, and would see only one of the two; "
+                "put them in two containers",
+                code="SliceAndWholeGpu",
             )
 
 

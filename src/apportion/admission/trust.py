@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class Publisher:
     def __init__(self, client: Client, callers: Sequence[Caller], *, service: str, namespace: str) -> None:
         self._client = client
         self._service = {"name": service, "namespace": namespace}
-        self._bundle: str | None = None
+        self._bundle: bytes | None = None
         self._followed = {
             caller: Informer(client, caller.kind, into=dict, fields=f"metadata.name={caller.name}")
             for caller in callers
@@ -50,10 +50,10 @@ class Publisher:
 
     async def publish(self, bundle: bytes) -> None:
         """Write the bundle where it is missing. A conflict is the caller's to try again."""
-        self._bundle = base64.b64encode(bundle).decode()
+        self._bundle = bundle
         for caller, informer in self._followed.items():
             configuration = informer.get(caller.name)
-            operations = self._operations(configuration) if configuration else []
+            operations = publication(configuration, self._service, bundle) if configuration else []
             if operations:
                 await self._client.patch(caller.kind, caller.name, operations, how=PatchType.json)
                 log.info("published the certificate bundle in %s", caller.name)
@@ -63,20 +63,23 @@ class Publisher:
         lacking = [
             caller.name
             for caller, informer in self._followed.items()
-            if (found := informer.get(caller.name)) and (self._bundle is None or self._operations(found))
+            if (found := informer.get(caller.name))
+            and (self._bundle is None or publication(found, self._service, self._bundle))
         ]
         if lacking:
             return f"the certificate bundle is not yet in {', '.join(lacking)}"
         return self._bundle is not None
 
-    def _operations(self, configuration: dict[str, Any]) -> list[dict[str, Any]]:
-        operations: list[dict[str, Any]] = []
-        for index, webhook in enumerate(configuration.get("webhooks") or []):
-            client_config = webhook.get("clientConfig") or {}
-            service = client_config.get("service") or {}
-            ours = self._service.items() <= service.items()
-            if ours and client_config.get("caBundle") != self._bundle:
-                at = f"/webhooks/{index}"
-                operations.append({"op": "test", "path": f"{at}/name", "value": webhook["name"]})
-                operations.append({"op": "add", "path": f"{at}/clientConfig/caBundle", "value": self._bundle})
-        return operations
+
+def publication(configuration: dict[str, Any], service: Mapping[str, str], bundle: bytes) -> list[dict[str, Any]]:
+    """The JSON patch that writes a bundle where it is missing; it fails if the entries have moved meanwhile."""
+    text = base64.b64encode(bundle).decode()
+    operations: list[dict[str, Any]] = []
+    for index, webhook in enumerate(configuration.get("webhooks") or []):
+        client_config = webhook.get("clientConfig") or {}
+        ours = service.items() <= (client_config.get("service") or {}).items()
+        if ours and client_config.get("caBundle") != text:
+            at = f"/webhooks/{index}"
+            operations.append({"op": "test", "path": f"{at}/name", "value": webhook["name"]})
+            operations.append({"op": "add", "path": f"{at}/clientConfig/caBundle", "value": text})
+    return operations

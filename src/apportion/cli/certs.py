@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from apportion.apis import names
+from apportion.cli import connecting
 
 
 def command(
@@ -25,18 +27,26 @@ def command(
     configuration_out: Annotated[
         Path | None, typer.Option(help="Write the fallback webhook's configuration with its caBundle to this file.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Which cluster; by default the current one.")] = None,
+    kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
     """Make new certificates for a webhook; the authority stays unless --new-ca is given."""
     from apportion.cluster.errors import ClusterError
 
+    if configuration_out is not None:
+        _check_writable(configuration_out)  # before anything changes in the cluster
     try:
         bundle = asyncio.run(_regenerate(namespace, service, secret, settle, kubeconfig, new_ca=new_ca))
     except (ClusterError, ValueError) as error:
         typer.echo(f"apportion certs: {error}", err=True)
         raise typer.Exit(1) from None
     if configuration_out is not None:
-        _write(configuration_out, bundle)
+        try:
+            _write(configuration_out, bundle)
+        except OSError as error:
+            typer.echo(
+                f"apportion certs: the certificates are new, but {configuration_out}: {error.strerror}", err=True
+            )
+            raise typer.Exit(1) from None
         typer.echo(f"wrote {configuration_out}")
 
 
@@ -45,15 +55,26 @@ async def _regenerate(
 ) -> bytes:
     from apportion.admission.main import CALLERS
     from apportion.admission.regeneration import Regeneration
-    from apportion.cluster.client import Client
 
-    connected = Client.from_kubeconfig(kubeconfig) if kubeconfig is not None else Client.connect()
-    async with connected as client:
+    async with connecting.client(kubeconfig) as client:
         work = Regeneration(
             client, list(CALLERS.values()), service=service, namespace=namespace, secret=secret, settle=settle
         )
         made = await (work.new_authority(typer.echo) if new_ca else work.keep_authority(typer.echo))
     return made.bundle
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():
+        wrong = "is a folder; name a file in it"
+    elif path.exists():
+        wrong = "" if os.access(path, os.W_OK) else "cannot be written; name another file"
+    elif not path.parent.is_dir():
+        wrong = f"there is no folder {path.parent}; make it first, or name another file"
+    else:
+        wrong = "" if os.access(path.parent, os.W_OK) else "nothing can be written into its folder; name another file"
+    if wrong:
+        raise typer.BadParameter(f"{path}: {wrong}", param_hint="--configuration-out")
 
 
 def _write(path: Path, bundle: bytes) -> None:

@@ -67,6 +67,10 @@ def command(
         steps = ladder.parse(tiers, "--tiers")
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="--tiers") from None
+    if not 0 < promise_seconds < float("inf"):
+        raise typer.BadParameter(
+            f"{promise_seconds:g}: write a number of seconds above 0, such as 30", param_hint="--promise-seconds"
+        )
     settings = main.Settings(
         listen=listen,
         probes=probes,

@@ -49,6 +49,8 @@ class Verdict:
     steps: int = 0
     promise: Promise | None = None
     node: str = ""
+    trouble: str = ""
+    """Of RETRY: why, if it is not that promises stand in the way."""
 
 
 WAITING = Verdict(Outcome.WAIT)

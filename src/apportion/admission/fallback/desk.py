@@ -14,18 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apportion.admission.fallback import deciding, promises
 from apportion.admission.fallback.deciding import WAITING, Case, Outcome, Verdict
-from apportion.admission.fallback.promises import Book
+from apportion.admission.fallback.promises import Ages, Book
 from apportion.admission.fallback.shelf import Shelf
 from apportion.admission.fallback.sight import Sight
 from apportion.apis import kinds
 from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
-from apportion.cluster import errors
+from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ MOST_NODES_ASKED = 8
 """With more nodes than this in question the informers' view is good enough: one of many is free soon anyway."""
 CALL_SECONDS = 4.0
 AGAIN_SECONDS = 0.2
+FAILED = Verdict(Outcome.RETRY, trouble="it cannot be decided now, see the webhook's log")
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,15 @@ class Patience:
     """Of a promise whose pod never comes."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Entry:
     case: Case
     answer: asyncio.Future[Verdict]
     until: float
+
+    def give(self, verdict: Verdict) -> None:
+        if not self.answer.done():
+            self.answer.set_result(verdict)
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
@@ -66,14 +71,15 @@ class Desk:
         sight: Sight,
         shelf: Shelf,
         patience: Patience,
-        clock: Callable[[], float] = time.time,
+        now: clock.Clock = time.time,
     ) -> None:
         self._client = client
         self._sight = sight
         self._shelf = shelf
         self._patience = patience
-        self._clock = clock
-        self._open: dict[str, _Entry] = {}
+        self._now = now
+        self._ages = Ages(patience.lifetime, clock.elapsed)
+        self._open: dict[_Entry, None] = {}  # in their order; a question that is asked twice stands here twice
         self._wake = asyncio.Event()
         self._next_end: float | None = None
         sight.on_change(self._wake.set)
@@ -81,12 +87,12 @@ class Desk:
     async def ask(self, case: Case) -> Verdict:
         loop = asyncio.get_running_loop()
         entry = _Entry(case, loop.create_future(), loop.time() + self._patience.deadline)
-        self._open[case.id] = entry
+        self._open[entry] = None
         self._wake.set()
         try:
             return await entry.answer
         finally:
-            self._open.pop(case.id, None)
+            del self._open[entry]
 
     async def run(self) -> None:
         while True:
@@ -99,12 +105,17 @@ class Desk:
                 self._shelf.forget()
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._wake.set()
+            except Exception:
+                log.exception("a round failed; all who wait are told to ask again")
+                self._shelf.forget()
+                for entry in self._open:
+                    entry.give(FAILED)
             self._give_up()
 
     async def _pause(self) -> None:
         """Until something may have changed: a question, the cluster, a promise too old, a question too old."""
         if not self._wake.is_set():
-            moments = [entry.until - asyncio.get_running_loop().time() for entry in self._open.values()]
+            moments = [entry.until - asyncio.get_running_loop().time() for entry in self._open]
             if self._open and self._next_end is not None:
                 moments.append(self._next_end)
             try:
@@ -115,21 +126,18 @@ class Desk:
         self._wake.clear()
 
     async def _round(self) -> None:
-        entries = [entry for entry in self._open.values() if not entry.answer.done()]
+        entries = [entry for entry in self._open if not entry.answer.done()]
         if not entries:
             return
         self._sight.forget_old()
         book = await self._shelf.read()
+        self._ages.look(book)
         if self._lags(book):
             await self._catch_up(book)
         before, book = book, self._tidied(book)
         verdicts = []
         for entry in entries:
-            try:
-                verdict, book = self._decide(entry.case, book)
-            except InputError as error:  # lower tiers are read only when they are needed
-                verdict = WAITING
-                entry.fail(error)
+            verdict, book = self._attempt(entry, book)
             verdicts.append(verdict)
         falls = [(e.case, v) for e, v in zip(entries, verdicts, strict=True) if _falls(v)]
         if falls and await self._anyone_gone(falls):
@@ -141,16 +149,35 @@ class Desk:
             except errors.Conflict:
                 self._wake.set()
                 return
-        self._next_end = promises.next_end(book, self._clock(), self._patience.lifetime)
+            self._ages.look(book)
+        self._next_end = self._ages.next_end(book)
         for entry, verdict in zip(entries, verdicts, strict=True):
-            if verdict.outcome is not Outcome.WAIT and not entry.answer.done():
-                entry.answer.set_result(verdict)
+            if verdict.outcome is not Outcome.WAIT:
+                entry.give(verdict)
 
     def _tidied(self, book: Book) -> Book:
-        book = promises.tidied(book, self._sight.sightings, self._clock(), self._patience.lifetime)
+        book = promises.tidied(book, self._sight.sightings, self._ages)
         self._sight.standing.set_promises(book.promises)
         self._sight.standing.settle()
         return book
+
+    def _attempt(self, entry: _Entry, book: Book) -> tuple[Verdict, Book]:
+        """Decide; whatever goes wrong is the matter of this one question, and the fleet is left as it was."""
+        fleet = self._sight.standing.fleet
+        mark = fleet.checkpoint()
+        try:
+            decided = self._decide(entry.case, book)
+        except InputError as error:  # lower tiers are read only when they are needed
+            fleet.rollback(mark)
+            entry.fail(error)
+            return WAITING, book
+        except Exception:
+            fleet.rollback(mark)
+            log.exception("question %s cannot be decided", entry.case.id)
+            entry.give(FAILED)
+            return WAITING, book
+        fleet.release(mark)
+        return decided
 
     def _decide(self, case: Case, book: Book) -> tuple[Verdict, Book]:
         given = book.of(case.id)
@@ -160,13 +187,13 @@ class Desk:
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}
         if case.stale or book.full:
             return WAITING, book
-        verdict = deciding.judge(self._sight.standing, case, self._clock())
+        verdict = deciding.judge(self._sight.standing, case, self._now())
         if verdict.promise is not None:
             book = promises.added(book, verdict.promise, self._sight.sightings)
         return verdict, book
 
     def _lags(self, book: Book) -> bool:
-        return self._sight.version < book.demands(self._clock(), self._patience.lifetime)
+        return self._sight.version < self._ages.demand(book)
 
     async def _catch_up(self, book: Book) -> None:
         """Wait until our view of the pods is as new as the one on which a promise was struck out."""
@@ -201,9 +228,9 @@ class Desk:
 
     def _give_up(self) -> None:
         now = asyncio.get_running_loop().time()
-        for entry in self._open.values():
-            if entry.until <= now and not entry.answer.done():
-                entry.answer.set_result(Verdict(Outcome.RETRY))
+        for entry in self._open:
+            if entry.until <= now:
+                entry.give(Verdict(Outcome.RETRY))
 
 
 def _falls(verdict: Verdict) -> bool:

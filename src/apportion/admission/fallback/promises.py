@@ -2,6 +2,7 @@
 
 All promises stand in one book, an object of the cluster that every replica reads and changes under
 compare-and-swap. A promise ends when its pod is seen, or after a lifetime (its pod was refused later on).
+Clocks of different machines are never compared for that: each reader counts from when it first saw a promise.
 
 Pods that a controller makes have no name yet when they are reviewed, so a promise knows its pod by
 namespace, controller, name or generateName, and devices; promises that are alike are interchangeable. Each
@@ -15,7 +16,7 @@ Whoever strikes out a promise because its pod was seen writes down how new his v
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -51,12 +52,7 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True):
     promises: tuple[Promise, ...] = ()
     seen: dict[str, tuple[str, ...]] = {}
     pods: int = 0
-    struck: float = 0.0
-    """When a promise was last struck out because its pod was seen."""
-
-    def demands(self, now: float, lifetime: float) -> int:
-        """How new a view of the pods must be. After a while all are, and a restored backup counts from less."""
-        return self.pods if abs(now - self.struck) <= lifetime else 0
+    """The version of the newest pod for which a promise was struck out."""
 
     def encode(self) -> str:
         return msgspec.json.encode(self, order="deterministic").decode()
@@ -73,6 +69,41 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True):
     def full(self) -> bool:
         remembered = sum(map(len, self.seen.values()))
         return len(self.promises) >= MOST_PROMISES or remembered * _BYTES_PER_POD > MOST_BYTES
+
+
+class Ages:
+    """How long one reader has known what stands in the book, by a clock that only grows and that is its own.
+
+    Another's promise is thus never found older than it is, whatever the time that was written into it.
+    """
+
+    def __init__(self, lifetime: float, clock: Callable[[], float]) -> None:
+        self._lifetime = lifetime
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._pods = (0, 0.0)
+
+    def look(self, book: Book) -> None:
+        """Call this with every book that was read or written."""
+        now = self._clock()
+        self._since = {promise.id: self._since.get(promise.id, now) for promise in book.promises}
+        if book.pods != self._pods[0]:
+            self._pods = (book.pods, now)
+
+    def over(self, promise: Promise) -> bool:
+        now = self._clock()
+        return now - self._since.get(promise.id, now) > self._lifetime
+
+    def demand(self, book: Book) -> int:
+        """How new a view of the pods must be. After a while all are, and a restored backup counts from less."""
+        pods, since = self._pods
+        return 0 if book.pods == pods and self._clock() - since > self._lifetime else book.pods
+
+    def next_end(self, book: Book) -> float | None:
+        """Seconds until the next promise is too old."""
+        now = self._clock()
+        ends = (self._since.get(promise.id, now) + self._lifetime - now for promise in book.promises)
+        return min((max(0.0, end) for end in ends), default=None)
 
 
 class Sighting(NamedTuple):
@@ -99,10 +130,10 @@ def brief(uid: str) -> str:
     return hashlib.sha256(uid.encode()).hexdigest()[:10]
 
 
-def tidied(book: Book, sightings: Sightings, now: float, lifetime: float) -> Book:
+def tidied(book: Book, sightings: Sightings, ages: Ages) -> Book:
     """The book without promises whose pods were seen, and without those that are too old."""
     seen = dict(book.seen)
-    pods, struck = book.demands(now, lifetime), book.struck
+    pods = ages.demand(book)
     ended: set[str] = set()
     for kind in dict.fromkeys(promise.kind for promise in book.promises):
         open_ones = sorted((p for p in book.promises if p.kind == kind), key=lambda p: (p.at, p.id))
@@ -115,10 +146,10 @@ def tidied(book: Book, sightings: Sightings, now: float, lifetime: float) -> Boo
         for promise, (_, uid, version) in zip(open_ones, newcomers, strict=False):
             ended.add(promise.id)
             seen[kind] = (*seen.get(kind, ()), brief(uid))
-            pods, struck = max(pods, version), now
-    left = tuple(p for p in book.promises if p.id not in ended and abs(now - p.at) <= lifetime)
+            pods = max(pods, version)
+    left = tuple(p for p in book.promises if p.id not in ended and not ages.over(p))
     kinds = {promise.kind for promise in left}
-    return Book(left, {kind: uids for kind, uids in seen.items() if kind in kinds}, pods, struck)
+    return Book(left, {kind: uids for kind, uids in seen.items() if kind in kinds}, pods)
 
 
 def added(book: Book, promise: Promise, sightings: Sightings) -> Book:
@@ -127,8 +158,3 @@ def added(book: Book, promise: Promise, sightings: Sightings) -> Book:
     if promise.kind not in seen:
         seen = {**seen, promise.kind: tuple(sorted(brief(uid) for uid in sightings.get(promise.kind, {})))}
     return msgspec.structs.replace(book, promises=(*book.promises, promise), seen=seen)
-
-
-def next_end(book: Book, now: float, lifetime: float) -> float | None:
-    """Seconds until the next promise is too old."""
-    return min((max(0.0, promise.at + lifetime - now) for promise in book.promises), default=None)

@@ -59,16 +59,26 @@ class Reviewer:
         pod = question.new()
         asked = [want for _, wants in stepping.read(pod, ROOT) for want in wants]
         metadata = requests.mapping(pod.get("metadata"), "metadata")
-        if not asked or await self._left_alone(question, metadata):
+        if not asked or self._left_alone(question, metadata):
             return review.allowed(question.uid)
         name = _name(question, metadata)
         annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
         around = self._knowledge.around(question.namespace)
         wishes = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
         slices.check(asked, around.offers)
+        concerned = self._concerns(asked, annotations, around.namespace_annotations, wishes)
+        job = _job(metadata) if concerned else ""
+        try:
+            if job and await self._queued(question.namespace, job):
+                return review.allowed(question.uid)
+        except errors.ClusterError as error:
+            message = (
+                f"pod {name}: whether Kueue admitted its Job {job} cannot be seen now ({error}); retry in a moment"
+            )
+            return review.later(question.uid, message)
         story.reviewing("pod", name)
         story.requests("pod", name, _profiles(asked))
-        if not self._concerns(asked, annotations, around.namespace_annotations, wishes):
+        if not concerned:
             return review.allowed(question.uid)
         began = time.monotonic()
         case = _case(question, pod, asked, wishes)
@@ -104,22 +114,17 @@ class Reviewer:
             return True
         return wishes.chosen and bool(ours) and not theirs
 
-    async def _left_alone(self, question: Question, metadata: Mapping[str, Any]) -> bool:
-        """Opted out, or admitted by Kueue, whose quota was taken for what the pod asks for (F05, M04)."""
+    def _left_alone(self, question: Question, metadata: Mapping[str, Any]) -> bool:
+        """Opted out, or known to Kueue, whose quota was taken for what the pod asks for (F05, M04)."""
         labels = requests.mapping(metadata.get("labels"), "metadata.labels")
         namespace = self._knowledge.namespace_labels(question.namespace)
         if any(each.get(names.FALLBACK_OPT_OUT_LABEL) == names.FALLBACK_OPT_OUT for each in (labels, namespace)):
             return True
         notes = requests.mapping(metadata.get("annotations"), "metadata.annotations")
-        if any(str(key).startswith(names.KUEUE_PREFIX) for key in (*labels, *notes)):
-            return True
-        owners = metadata.get("ownerReferences")
-        for owner in owners if isinstance(owners, list) else []:
-            if isinstance(owner, dict) and owner.get("kind") == "Job" and owner.get("controller") and owner.get("name"):
-                return await self._queued(question.namespace, str(owner["name"]))
-        return False
+        return any(str(key).startswith(names.KUEUE_PREFIX) for key in (*labels, *notes))
 
     async def _queued(self, namespace: str, job: str) -> bool:
+        """The pod's Job waits in a queue of Kueue, though the pod does not say so."""
         try:
             found = await self._client.get(kinds.JOBS, job, namespace=namespace)
         except errors.NotFound:
@@ -127,12 +132,8 @@ class Reviewer:
         return names.KUEUE_QUEUE_LABEL in (found["metadata"].get("labels") or {})
 
     def _updated(self, question: Question) -> Answer:
-        before, after, old = question.new(), question.new(), question.old()
-        metadata = requests.mapping(old.get("metadata"), "metadata")
-        annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
-        around = self._knowledge.around(question.namespace)
-        wishes = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
-        stepping.repeat(after, old, wishes, ROOT)
+        before, after = question.new(), question.new()
+        stepping.repeat(after, question.old(), ROOT)
         return review.allowed(question.uid, differ.difference(before, after))
 
     def _look_at_template(self, question: Question) -> None:
@@ -149,11 +150,11 @@ class Reviewer:
 
 def _answer(question: Question, name: str, wishes: Wishes, verdict: Verdict) -> Answer:
     if verdict.outcome is Outcome.RETRY:
-        return review.later(
-            question.uid,
-            f"pod {name}: devices are promised to pods that have not appeared yet, so it cannot be said now whether "
-            "this one must fall back; retry in a moment",
+        trouble = verdict.trouble or (
+            "devices are promised to pods that have not appeared yet, so it cannot be said now whether this one must "
+            "fall back"
         )
+        return review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
     before, after = question.new(), question.new()
     taken = stepping.step(after, ROOT, wishes, verdict.steps)
     if verdict.outcome is Outcome.REJECT:
@@ -217,6 +218,15 @@ def _narrowed(rules: NodeRules, wishes: Wishes) -> NodeRules:
             )
         )
     return msgspec.structs.replace(rules, selector=selector, required=required)
+
+
+def _job(metadata: Mapping[str, Any]) -> str:
+    """The name of the Job that made the pod, empty if none did."""
+    owners = metadata.get("ownerReferences")
+    for owner in owners if isinstance(owners, list) else []:
+        if isinstance(owner, dict) and owner.get("kind") == "Job" and owner.get("controller") and owner.get("name"):
+            return str(owner["name"])
+    return ""
 
 
 def _profiles(asked: Sequence[Want]) -> list[str]:

@@ -16,7 +16,7 @@ import msgspec
 
 from apportion.admission.fallback.promises import Piece, Promise
 from apportion.apis import names
-from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.accelerators import ForeignSlice, NodeAccelerator
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.errors import ApportionError, InputError
 from apportion.apis.meta import Bare
@@ -40,6 +40,7 @@ class Standing:
     def __init__(self, catalog: Catalog) -> None:
         self.fleet = Fleet(catalog)
         self._catalog = catalog
+        self._accelerators: dict[str, NodeAccelerator] = {}
         self._plain, self._graded = Policy(FIRST_FIT), Policy(FRAGMENTATION)
         self._unbound: dict[str, tuple[tuple[str, int], Request]] = {}  # uid -> age, request
         self._thought: dict[str, Plan] = {}
@@ -65,13 +66,18 @@ class Standing:
             if known is not None and known.facts == facts:
                 return
             self.fleet.set_node(facts)
+            if known is None or known.facts is None:  # a node that goes takes its GPUs along
+                self._set_gpus(facts.name)
         self._stale = True
 
     def accelerator_changed(self, old: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
         subject = new or old
         assert subject is not None
-        gpus = self._gpus(new) if new is not None else ()
-        self.fleet.set_gpus(subject.metadata.name, gpus, ready=new is not None and new.ready)
+        name = subject.metadata.name
+        self._block_foreign(self._accelerators.pop(name, None), new)
+        if new is not None:
+            self._accelerators[name] = new
+        self._set_gpus(name)
         self._stale = True
 
     def claim_changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
@@ -241,6 +247,19 @@ class Standing:
         for number in range(len(promise.pieces)):
             self.fleet.remove_slice(f"{key}/{number}")
 
+    def _set_gpus(self, node: str) -> None:
+        accelerator = self._accelerators.get(node)
+        gpus = self._gpus(accelerator) if accelerator is not None else ()
+        self.fleet.set_gpus(node, gpus, ready=accelerator is not None and accelerator.ready)
+
+    def _block_foreign(self, old: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
+        """Slices that somebody else made hold their places; they belong to no pod."""
+        before, after = _foreign(old), _foreign(new)
+        for key in before.keys() - after.keys():
+            self.fleet.remove_slice(key)
+        for key, (gpu, found) in after.items():
+            self.fleet.add_slice(key, gpu, found.profile, found.start, found.size, "")
+
     def _gpus(self, accelerator: NodeAccelerator) -> tuple[GpuFacts, ...]:
         found = []
         for gpu in accelerator.status.gpus:
@@ -291,12 +310,24 @@ def _key(promise: Promise) -> str:
     return f"promise/{promise.id}"
 
 
+def _foreign(accelerator: NodeAccelerator | None) -> dict[str, tuple[str, ForeignSlice]]:
+    """Slices that others made, with their GPU, by a key that no claim can have."""
+    gpus = accelerator.status.gpus if accelerator is not None else []
+    return {f"foreign/{gpu.uuid}/{it.start}/{it.size}": (gpu.uuid, it) for gpu in gpus for it in gpu.foreign}
+
+
 def _ended(pod: Pod) -> bool:
-    """No container is left: the phase says so, or every container of a pod that is being deleted."""
+    """No container is left: the phase says so, or every container of a pod that is being deleted.
+
+    Sidecars stand among the init containers, and end after the others.
+    """
     if pod.terminal:
         return True
-    states = pod.status.container_statuses
-    return pod.metadata.deleting and bool(states) and all(each.state.terminated is not None for each in states)
+    status = pod.status
+    if not pod.metadata.deleting or any(each.state.running is not None for each in status.init_container_statuses):
+        return False
+    states = status.container_statuses
+    return bool(states) and all(each.state.terminated is not None for each in states)
 
 
 def _facts(node: Node) -> NodeFacts:

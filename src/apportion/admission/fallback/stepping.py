@@ -15,6 +15,8 @@ from apportion.admission.requests import Container, Want
 from apportion.apis import names, profiles
 
 ARROW = "->"
+_KEEPING: dict[object, tuple[bool, ...]] = {"true": (True,), "false": (False,)}
+"""What a pod says about its memory; if it says nothing its namespace may have said either."""
 
 
 def most_steps(wanted: Sequence[str], ladder: Sequence[str]) -> int:
@@ -24,12 +26,8 @@ def most_steps(wanted: Sequence[str], ladder: Sequence[str]) -> int:
 
 def lower(counts: Mapping[str, int], wishes: Wishes, steps: int) -> dict[str, int]:
     """One container's devices that many steps down."""
-    result: dict[str, int] = {}
-    for profile, count in counts.items():
-        target = _tier(profile, wishes.tiers, steps)
-        number = _same_memory(profile, target, count) if wishes.keep_memory else count
-        result[target] = result.get(target, 0) + number
-    return result
+    targets = {profile: _tier(profile, wishes.tiers, steps) for profile in counts}
+    return _moved(counts, targets, keep_memory=wishes.keep_memory)
 
 
 def path(wanted: Sequence[str], ladder: Sequence[str], steps: int) -> str:
@@ -66,18 +64,19 @@ def read(pod: dict[str, Any], root: str) -> list[tuple[Container, list[Want]]]:
     return [(container, requests.slices(container)) for container in requests.containers(spec, root)]
 
 
-def repeat(new: dict[str, Any], old: dict[str, Any], wishes: Wishes, root: str) -> list[str]:
+def repeat(new: dict[str, Any], old: dict[str, Any], root: str) -> list[str]:
     """A manifest applied again still says what it said before the fall: make it say what the pod has (D05).
 
-    Only where the same steps lead exactly to the devices that the pod has. Anything else is a change of a
-    pod's devices, and the API server refuses that in its own words.
+    Only where the steps that the old pod's annotation names lead exactly to the devices that it has; today's
+    ladder does not matter. Anything else is a change of a pod's devices, and the API server refuses that in
+    its own words.
     """
-    taken = requests.mapping(requests.mapping(old.get("metadata"), "metadata").get("annotations"), "annotations").get(
-        names.FALLBACK_APPLIED
-    )
-    if not isinstance(taken, str) or ARROW not in taken:
+    notes = requests.mapping(requests.mapping(old.get("metadata"), "metadata").get("annotations"), "annotations")
+    taken = notes.get(names.FALLBACK_APPLIED)
+    targets = _targets(taken) if isinstance(taken, str) else {}
+    if not targets:
         return []
-    steps = max(part.count(ARROW) for part in taken.split(","))
+    keeping = _KEEPING.get(notes.get(names.FALLBACK_KEEP_MEMORY), (False, True))
     before = {container.name: (container, wants) for container, wants in read(old, root)}
     done = []
     for container, wants in read(new, root):
@@ -86,7 +85,8 @@ def repeat(new: dict[str, Any], old: dict[str, Any], wishes: Wishes, root: str) 
             continue
         fresh = [want for want in wants if _resources(had).get(want.resource) != want.count]
         goal = _counts(had)
-        if any(lower(_counts(some), wishes, steps) == goal for some in (fresh, wants)):
+        meant = (_moved(_counts(some), targets, keep_memory=keep) for some in (fresh, wants) for keep in keeping)
+        if any(devices == goal for devices in meant):
             _copy(container, held)
             done.append(f"container {container.name} stays at {', '.join(_resources(had))}")
     if done:
@@ -110,6 +110,21 @@ def _tier(profile: str, ladder: Sequence[str], steps: int) -> str:
     if profile not in ladder:
         return profile
     return ladder[min(ladder.index(profile) + steps, len(ladder) - 1)]
+
+
+def _targets(taken: str) -> dict[str, str]:
+    """From an annotation: where each profile went. Anybody can write one; what is no path counts as none."""
+    paths = [part.split(ARROW) for part in taken.split(",")]
+    return {tiers[0]: tiers[-1] for tiers in paths if len(tiers) > 1 and all(map(profiles.well_formed, tiers))}
+
+
+def _moved(counts: Mapping[str, int], targets: Mapping[str, str], *, keep_memory: bool) -> dict[str, int]:
+    result: dict[str, int] = {}
+    for profile, count in counts.items():
+        target = targets.get(profile, profile)
+        number = _same_memory(profile, target, count) if keep_memory and target != profile else count
+        result[target] = result.get(target, 0) + number
+    return result
 
 
 def _same_memory(profile: str, target: str, count: int) -> int:
