@@ -27,13 +27,17 @@ IN = ("-n", "das-operator")
 NOWHERE = {"example.com/nowhere": "true"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def installed(separate_cluster: Cluster) -> Cluster:
-    """All manifests, with no pods: this is about what the operator writes, not about what runs."""
+    """All manifests, with no pods: this is about what the operator writes, not about what runs.
+
+    Made anew for each test: the end of a plane takes all workloads with it.
+    """
     install(separate_cluster)
     separate_cluster.kubectl("wait", "--for=condition=Established", "crd/dasoperators.inference.redhat.com")
     one = {"apiVersion": "inference.redhat.com/v1alpha1", "kind": "DASOperator", "metadata": {"name": "cluster"}}
-    switches = {"emulatedMode": "enabled", "nodeSelector": NOWHERE}
+    switches = {"managementState": "Managed", "emulatedMode": "enabled", "nodeSelector": NOWHERE}
+    separate_cluster.kubectl("delete", "dasoperator", "cluster", *IN, "--ignore-not-found")
     separate_cluster.kubectl("create", *IN, "-f", "-", input=json.dumps(one | {"spec": switches}))
     return separate_cluster
 
@@ -64,7 +68,6 @@ def test_s10_r01_switches_act_without_needless_rollouts(installed: Cluster, tmp_
 
 
 def test_s10_r01_removed_takes_everything_away_and_managed_brings_it_back(installed: Cluster, tmp_path: Path) -> None:
-    install(installed)
     with plane(installed, "das-operator", ["operator", f"--probes={SERVICE_ADDRESS}:9403"], tmp_path):
         change(installed, {"managementState": "Removed"})
         until(lambda: not existing(installed), "all is gone")
