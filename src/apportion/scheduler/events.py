@@ -37,8 +37,13 @@ SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 class _Report:
     request: Request
     text: str
-    said: str
+    said: str  # by the pod's condition
+    told: bool = False  # by an event of ours: whoever led before may have died between condition and event
     at: float = float("-inf")
+
+    @property
+    def open(self) -> bool:
+        return not self.told or self.text != self.said
 
 
 class _News(NamedTuple):
@@ -80,7 +85,7 @@ class Reporter:
         if report is None:
             report = self._reports[request.uid] = _Report(request, text, self._said(request.uid))
         report.text = text
-        if report.text != report.said:
+        if report.open:
             self._queue.add_after(request.uid, report.at + BETWEEN_REPORTS_SECONDS - self._now())
 
     def problem(self, pod: Pod, error: InputError) -> None:
@@ -131,11 +136,14 @@ class Reporter:
 
     async def _report(self, uid: str) -> None:
         report = self._reports.get(uid)
-        if report is None or report.text == report.said:
+        if report is None or not report.open:
             return
         text, report.at = report.text, self._now()
         request = report.request
         self._recorder.warn(_regarding(request), FAILED, text)
+        report.told = True
+        if text == report.said:
+            return
         condition = {
             "type": "PodScheduled",
             "status": "False",
