@@ -1,7 +1,8 @@
 """Which contract rule was seen to hold where: a pytest plugin that keeps the outcome of every test that cites one.
 
 A test cites a rule by its name (`test_s06_...`, `test_d01_d03_...`). Outcomes go to `.cache/rules.json`, one entry a
-test, so that a run of a part refreshes that part only; `make rules` prints the table.
+test, so that a run of a part refreshes that part only; tests that a whole file no longer has are forgotten.
+`make rules` prints the table.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ REPORT = Path(__file__).parent.parent / ".cache" / "rules.json"
 CITATION = re.compile(r"(?<=_)([dsmgqfxr]\d\d)(?=_|$|\[)")
 
 _outcomes: dict[str, dict[str, object]] = {}
+_collected: set[str] = set()
 
 
 def cited_rules(test_name: str) -> list[str]:
     return sorted({rule.upper() for rule in CITATION.findall(test_name.split("[", maxsplit=1)[0])})
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    _collected.add(item.nodeid)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -37,5 +43,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not _outcomes or session.config.option.collectonly:
         return
     known = json.loads(REPORT.read_text()) if REPORT.exists() else {}
+    if not any("::" in argument for argument in session.config.args):  # files were collected whole
+        files = {_file(test) for test in _collected}
+        known = {test: outcome for test, outcome in known.items() if test in _collected or _file(test) not in files}
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps(known | _outcomes, indent=1, sort_keys=True))
+
+
+def _file(test: str) -> str:
+    return test.split("::", maxsplit=1)[0]
