@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import PatchType
 from apportion.embedded.api.registry import Registry
 from apportion.embedded.topology import Pool
+from tests.embedded.conditions import configuration
 from tests.embedded.ground import Ground, embedded, pod
 
 TEXT = (Path(__file__).parents[2] / "docs/embedded.md").read_text()
@@ -66,15 +66,3 @@ def test_5_kinds_that_nobody_would_honour_are_not_served() -> None:
     served = {resource.kind for resource in Registry.builtin()}
     missing = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "APIService", "FlowSchema"}
     assert served.isdisjoint(missing | {"PriorityLevelConfiguration", "IPAddress", "ServiceCIDR"})
-
-
-def configuration(expression: str) -> dict[str, Any]:
-    hook = {
-        "name": "a.b.c",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-        "matchConditions": [{"name": "x", "expression": expression}],
-    }
-    return {"metadata": {"name": "conditions"}, "webhooks": [hook]}

@@ -25,7 +25,7 @@ DASHED = UID.replace("-", "_")
         f"cpu,cpuacct/kubepods/burstable/pod{UID}/abc",  # version 1
         f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{DASHED}.slice/cri-containerd-abc.scope",
         f"systemd/kubepods.slice/kubepods-pod{DASHED}.slice/crio-abc.scope/container",
-        f"custom/root/kubepods/pod{UID}/abc",
+        f"custom/top/kubepods/pod{UID}/abc",
     ],
 )
 def test_s06_processes_of_a_pod_are_found_in_every_layout(tmp_path: Path, folder: str) -> None:

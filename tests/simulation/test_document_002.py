@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.grounds.waiting import until
+from tests.simulation.snippets import LARGE_NODE, LARGE_POOL
 from tests.simulation.terminal import EXAMPLE, Terminal
 
 pytestmark = [pytest.mark.kubectl, pytest.mark.timeout(1200)]
@@ -60,17 +61,6 @@ kubectl apply -f deploy/04-webhook-config-patched.yaml
 # Restart webhook pods
 kubectl rollout restart deployment/gpu-webhook -n gpu-webhook
 cd ..
-"""
-LARGE_NODE = """
-- role: worker
-  labels:
-    node-pool: large
-"""
-LARGE_POOL = """
-large:
-  gpuProduct: NVIDIA-H200
-  gpuCount: 4
-  gpuMemory: 71680
 """
 SMALL, MEDIUM, LARGE = "gpu-sim-cluster-worker", "gpu-sim-cluster-worker2", "gpu-sim-cluster-worker3"
 KEPT, FELL = ("<none>", "map[nvidia.com/mig-2g.20gb:1]"), ("2g.20gb->1g.10gb", "map[nvidia.com/mig-1g.10gb:1]")

@@ -9,20 +9,10 @@ import pytest
 
 from apportion.apis import migconfig, names
 from apportion.embedded import topology
+from tests.simulation.snippets import LARGE_NODE, LARGE_POOL
 
 CONFIG = Path(__file__).parents[2] / "examples" / "mig-fallback" / "config"
 KIND, VALUES = CONFIG / "kind-gpu-cluster.yaml", CONFIG / "fake-gpu-values.yaml"
-LARGE_NODE = """
-- role: worker
-  labels:
-    node-pool: large
-"""
-LARGE_POOL = """
-large:
-  gpuProduct: NVIDIA-H200
-  gpuCount: 4
-  gpuMemory: 71680
-"""
 
 
 def test_f02_the_documents_two_files_are_read_as_they_are() -> None:

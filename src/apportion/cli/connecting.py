@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,7 @@ Kubeconfig = Annotated[
     typer.Option(help="Kubeconfig of the cluster; default as kubectl, else the running `apportion up`."),
 ]
 DEFAULT_NAME = "apportion"
+FAILURE, BAD_INPUT = 1, 2
 
 
 def client(kubeconfig: Path | None) -> Client:
@@ -31,6 +34,19 @@ def client(kubeconfig: Path | None) -> Client:
         if chosen or running is None or not running.alive or not running.kubeconfig:
             raise
         return Client(access.from_kubeconfig(running.kubeconfig))
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """What a command cannot do is one line on stderr and an exit code, never a traceback."""
+    try:
+        yield
+    except errors.ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    except errors.ClusterError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(FAILURE) from None
 
 
 def namespace(kubeconfig: Path | None) -> str:

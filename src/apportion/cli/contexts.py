@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from apportion.embedded import kubeconfig
+
 LOCK_SECONDS = 10.0
 STALE_SECONDS = 60.0
 _LISTS = ("clusters", "users", "contexts")
@@ -80,13 +82,7 @@ def _read(path: Path) -> Json:
 
 def _write(path: Path, config: Json) -> None:
     """In one step, and never readable by others: it holds a token."""
-    path = path.resolve()  # a link stays a link
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        yaml.safe_dump(config, file, sort_keys=False)
-    beside.replace(path)
+    kubeconfig.write(path.resolve(), config)  # a link stays a link
 
 
 @contextlib.contextmanager

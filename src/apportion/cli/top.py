@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from apportion.core.node import NodeState
     from apportion.scheduler.sight import Sight
 
-FAILURE, BAD_INPUT = 1, 2
 PLAIN_WIDTH = 120
 WIDE = 100  # columns from which units are drawn wide
 REPAINT_SECONDS = 0.25
@@ -50,18 +49,9 @@ def command(
 
     Live on a terminal until Ctrl-C; one picture where there is no terminal, with --once or with -o json.
     """
-    from apportion.cluster import errors
-
     logging.basicConfig(level=logging.ERROR)
-    try:
-        with suppress(KeyboardInterrupt):
-            asyncio.run(_show(kubeconfig, once=once, as_json=output == "json"))
-    except errors.ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(BAD_INPUT) from None
-    except errors.ClusterError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(FAILURE) from None
+    with connecting.errors_told(), suppress(KeyboardInterrupt):
+        asyncio.run(_show(kubeconfig, once=once, as_json=output == "json"))
 
 
 async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from apportion.core.refusals import NodeGroup
     from apportion.scheduler.inquiry import Answer
 
-FAILURE, BAD_INPUT = 1, 2
 SHOWN_NODES = 4
 
 
@@ -34,21 +33,13 @@ def command(
     The answer is worked out from the cluster as it is now, by the code that the scheduler runs. Exit code 0 if
     there is an answer, 1 if the pod or the cluster cannot be found.
     """
-    from apportion.cluster import errors
-
     logging.basicConfig(level=logging.ERROR)
     given, _, name = pod.rpartition("/")
     if not name or (given and namespace and given != namespace):
         typer.echo(f"{pod!r} names no pod of namespace {namespace}: give NAME, or NAMESPACE/NAME", err=True)
-        raise typer.Exit(BAD_INPUT)
-    try:
+        raise typer.Exit(connecting.BAD_INPUT)
+    with connecting.errors_told():
         answer = asyncio.run(_ask(name, given or namespace or connecting.namespace(kubeconfig), kubeconfig))
-    except errors.ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(BAD_INPUT) from None
-    except errors.ClusterError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(FAILURE) from None
     typer.echo(json.dumps(as_json(answer), indent=2) if output == "json" else as_text(answer))
 
 

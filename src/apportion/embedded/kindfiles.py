@@ -13,11 +13,12 @@ from typing import Any
 
 import yaml
 
+from apportion.apis import names as wire
 from apportion.core.catalog import Catalog
 
 Json = dict[str, Any]
 
-POOL_LABEL = "run.ai/simulated-gpu-node-pool"
+POOL_LABEL = wire.SIMULATED_POOL_LABEL
 PLAIN_POOL_LABEL = "node-pool"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 

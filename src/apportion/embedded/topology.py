@@ -222,17 +222,17 @@ def _node(pool: Pool, index: int) -> NodePlan:
 
 def _gpu_labels(gpus: list[Gpus]) -> dict[str, str]:
     labels = {names.GPU_PRESENT_LABEL: "true", names.GPU_PRODUCT_LABEL: gpus[0].product.replace(" ", "-")}
-    labels["nvidia.com/gpu.count"] = str(sum(entry.count for entry in gpus))
+    labels[names.GPU_COUNT_LABEL] = str(sum(entry.count for entry in gpus))
     model = Catalog.shipped().find(gpus[0].product, gpus[0].memory_mib)
     memory = gpus[0].memory_mib or (model.memory_mib if model else 0)
     if memory:
-        labels["nvidia.com/gpu.memory"] = str(memory)
+        labels[names.GPU_MEMORY_LABEL] = str(memory)
     if any(entry.mig for entry in gpus) or (model is not None and model.profiles):
         labels[names.MIG_CAPABLE_LABEL] = "true"
     else:
         labels[names.MANAGED_LABEL] = "true"
     if any(entry.layout for entry in gpus):
-        labels["nvidia.com/mig.strategy"] = "mixed"
+        labels[names.MIG_STRATEGY_LABEL] = "mixed"
     return labels
 
 

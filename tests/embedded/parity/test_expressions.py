@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.asking import Asking, until
+from tests.embedded.conditions import configuration
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -88,15 +89,3 @@ async def test_rules_over_times_and_missing_values(ruled: Ruled) -> None:
 async def test_conditions_that_can_never_hold_are_not_registered(ask: Asking, expression: str) -> None:
     answer = await ask("POST", CONFIGURATIONS, configuration(expression), dryRun="All")
     assert answer.causes == [("FieldValueInvalid", "webhooks[0].matchConditions[0].expression")], answer.body
-
-
-def configuration(expression: str) -> Any:
-    hook = {
-        "name": "a.b.c",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-        "matchConditions": [{"name": "x", "expression": expression}],
-    }
-    return {"metadata": {"name": "conditions"}, "webhooks": [hook]}
