@@ -7,9 +7,10 @@ scheduler places the whole pod.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from apportion.admission.offers import Offers
+from apportion.apis import names
 from apportion.apis.errors import RequestError
 
 
@@ -24,8 +25,12 @@ DEFAULT_TIERS = ("7g.70gb", "3g.40gb", "2g.20gb", "1g.10gb")
 """The fallback ladder of a cluster that configures none, largest first."""
 
 
-def preference(*written: tuple[str, str | None]) -> Mechanism | None:
-    """What people wrote in `apportion.io/mig`, the nearest place first; None if nobody wrote it."""
+def preference(pod: Mapping[str, str], namespace: Mapping[str, str]) -> Mechanism | None:
+    """What the annotations of a pod, or else of its namespace, prefer; None if nobody wrote it."""
+    written = (
+        (f"metadata.annotations[{names.MIG_MODE}]", pod.get(names.MIG_MODE)),
+        (f"annotation {names.MIG_MODE} of the namespace", namespace.get(names.MIG_MODE)),
+    )
     for field, value in written:
         if value is None:
             continue

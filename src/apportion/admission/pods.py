@@ -15,7 +15,6 @@ from apportion.admission.fallback import tiers
 from apportion.admission.mechanism import Mechanism
 from apportion.admission.offers import Offers
 from apportion.admission.requests import Want
-from apportion.apis import names
 
 POD_ROOT = "spec"
 TEMPLATE_ROOT = "spec.template.spec"
@@ -60,10 +59,7 @@ def update(pod: dict[str, Any], old: dict[str, Any], root: str = POD_ROOT) -> li
 
 
 def _mechanism(wants: list[Want], annotations: Mapping[str, str], around: Surroundings) -> Mechanism:
-    preferred = mechanism.preference(
-        (f"metadata.annotations[{names.MIG_MODE}]", annotations.get(names.MIG_MODE)),
-        (f"annotation {names.MIG_MODE} of the namespace", around.namespace_annotations.get(names.MIG_MODE)),
-    )
+    preferred = mechanism.preference(annotations, around.namespace_annotations)
     return mechanism.decide(
         slices.profiles_of(wants, ours=False),
         around.offers,

@@ -101,10 +101,7 @@ class Reviewer:
         self, asked: Sequence[Want], annotations: Mapping[str, str], namespace: Mapping[str, str], wishes: Wishes
     ) -> bool:
         """Devices cut beforehand always; slices made on demand only where somebody wrote a ladder (D01)."""
-        preferred = mechanism.preference(
-            (f"metadata.annotations[{names.MIG_MODE}]", annotations.get(names.MIG_MODE)),
-            (f"annotation {names.MIG_MODE} of the namespace", namespace.get(names.MIG_MODE)),
-        )
+        preferred = mechanism.preference(annotations, namespace)
         ours = slices.profiles_of(asked, ours=True)
         theirs = slices.profiles_of(asked, ours=False)
         decided = mechanism.decide(
