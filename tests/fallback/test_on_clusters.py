@@ -27,7 +27,7 @@ __all__ = ["separate_cluster"]  # a fixture, found by name
 
 Json = dict[str, Any]
 FULL = os.environ.get("APPORTION_SOAK") == "1"
-BURSTS = 50 if FULL else 1
+BURSTS = 100 if FULL else 1
 DEATHS = {"embedded": 100 if FULL else 5, "real": 100 if FULL else 3}
 EXPECTED = {"2g.20gb": 12, "1g.10gb": 8}
 

@@ -96,8 +96,9 @@ def pods_and_nodes_are_described(tell: Telling) -> None:
 
 
 def drain_respects_a_budget(tell: Telling) -> None:
-    tell.apply(samples.deployment("web"), samples.budget("web", maxUnavailable=0))
+    tell.apply(samples.deployment("web"))
     tell.aside("rollout", "status", "deployment/web", "--timeout=60s")
+    tell.apply(samples.budget("web", maxUnavailable=0))
     tell.until(("get", "pdb"), lambda said: said.splitlines()[1].split()[3] == "0")
     tell.until(("describe", "pdb", "web"), lambda said: "Allowed disruptions" in said)
     node = tell.value("pods", ".items[0].spec.nodeName")

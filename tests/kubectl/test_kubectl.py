@@ -1,7 +1,9 @@
 """Every command of kubectl that people use, told in chapters, on the embedded cluster and beside a real one.
 
 Each chapter is told on the embedded cluster and again on a real one (those about pods that run on a real node):
-where the two print different things, the assertion shows the difference.
+where the two print different things, the assertion shows the difference. A real cluster does not print the same
+every time (an event more, when one of its controllers reads another's work late), so a chapter that differs is
+told there once more: what it never prints, the embedded cluster must not print either.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from tests.kubectl.telling import Telling
 pytestmark = pytest.mark.kubectl
 
 Chapter = Callable[[Telling], None]
+TELLINGS = 2
 OBJECTS: tuple[Chapter, ...] = (
     reading.get_prints_tables_and_formats,
     reading.get_prints_whole_objects,
@@ -103,7 +106,7 @@ def test_kubectl_works_with_pods_that_run(chapter: Chapter, with_a_node: Told) -
 def test_kubectl_prints_what_it_prints_on_a_real_control_plane(
     chapter: Chapter, without_nodes: Told, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    compare(without_nodes.transcript(chapter), tell_all(chapter, control_plane, tmp_path))
+    compare(without_nodes.transcript(chapter), chapter, control_plane, tmp_path)
 
 
 @on_a_node
@@ -111,7 +114,7 @@ def test_kubectl_prints_what_it_prints_on_a_real_control_plane(
 def test_kubectl_prints_what_it_prints_on_a_real_node(
     chapter: Chapter, with_a_node: Told, real_node: RealNode, tmp_path: Path
 ) -> None:
-    compare(with_a_node.transcript(chapter), tell_all(chapter, real_node.plane, tmp_path))
+    compare(with_a_node.transcript(chapter), chapter, real_node.plane, tmp_path)
 
 
 def tell_all(chapter: Chapter, cluster: Cluster, folder: Path) -> list[str]:
@@ -120,9 +123,19 @@ def tell_all(chapter: Chapter, cluster: Cluster, folder: Path) -> list[str]:
     return tell.transcript
 
 
-def compare(embedded: list[str], real: list[str]) -> None:
-    """The first command that printed something else, as a diff from the real cluster to ours."""
+def compare(embedded: list[str], chapter: Chapter, real: Cluster, folder: Path) -> None:
+    """Fails with the first command that printed something else, as a diff from the real cluster to ours."""
+    difference = ""
+    for telling_number in range(TELLINGS):
+        difference = first_difference(embedded, tell_all(chapter, real, folder / str(telling_number)))
+        if not difference:
+            return
+    pytest.fail(difference, pytrace=False)
+
+
+def first_difference(embedded: list[str], real: list[str]) -> str:
     for ours, theirs in zip(embedded, real, strict=True):
         if ours != theirs:
             diff = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), "real", "embedded", n=99, lineterm="")
-            pytest.fail("\n".join(diff), pytrace=False)
+            return "\n".join(diff)
+    return ""
