@@ -12,7 +12,10 @@ from tests.real.sliced import Sliced
 
 pytestmark = pytest.mark.real
 
-ROLES = {WEBHOOK: "das-operator-webhook", SCHEDULER: "das-scheduler", AGENT: "das-daemonset"}
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLES = {WEBHOOK: "das-operator-webhook", SCHEDULER: "das-scheduler", AGENT: "das-daemonset", OPERATOR: "das-operator"}
+BINDINGS = {app: f"{RBAC}/clusterrolebindings/{role}" for app, role in ROLES.items()}
+BINDINGS[OPERATOR] = f"{RBAC}/namespaces/{NAMESPACE}/rolebindings/das-operator"  # what it watches is all in there
 
 
 def test_r01_no_request_of_any_plane_is_refused(real_planes: Installed, namespace: str) -> None:
@@ -21,22 +24,22 @@ def test_r01_no_request_of_any_plane_is_refused(real_planes: Installed, namespac
     pod.delete()
     pod.await_gone()
     asking = {event["user"]["username"] for event in real_planes.cluster.requests_of_service_accounts()}
-    for role in (*ROLES.values(), OPERATOR):
+    for role in ROLES.values():
         assert f"system:serviceaccount:{NAMESPACE}:{role}" in asking
     assert real_planes.cluster.forbidden() == []
 
 
-@pytest.mark.parametrize("app", [WEBHOOK, SCHEDULER, AGENT])
+@pytest.mark.parametrize("app", list(ROLES))
 def test_r01_a_role_that_is_taken_away_is_missed(real_planes: Installed, namespace: str, app: str) -> None:
-    cluster, path = real_planes.cluster, f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{ROLES[app]}"
+    cluster, path, account = real_planes.cluster, BINDINGS[app], f":{ROLES[app]} may not "
     binding = cluster.api.get(path)
     with cluster.expecting_refusals():
         cluster.api.delete(path)
         try:
             real_planes.kill(app)
-            until(lambda: ROLES[app] in "".join(cluster.forbidden()), f"{app} is refused something", within=60)
+            until(lambda: account in "".join(cluster.forbidden()), f"{app} is refused something", within=60)
         finally:
-            kept = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
+            kept = {key: binding["metadata"][key] for key in ("name", "namespace", "labels") if key in binding["metadata"]}
             cluster.kubectl("create", "-f", "-", input=json.dumps(binding | {"metadata": kept}))
         real_planes.await_ready(app)
     assert cluster.forbidden() == []

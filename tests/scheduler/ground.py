@@ -148,9 +148,18 @@ class Ground:
                 await self.client.create(
                     kinds.PRIORITY_CLASSES, {"metadata": {"name": f"p{priority}"}, "value": priority}
                 )
-        made = await self.client.create(kinds.PODS, pod_body(name, **options))
-        uid: str = made["metadata"]["uid"]
-        return uid
+
+        async def created() -> str | None:
+            try:
+                made = await self.client.create(kinds.PODS, pod_body(name, **options))
+            except errors.Forbidden as error:
+                if "no PriorityClass" not in str(error):
+                    raise
+                return None  # kube-apiserver reads its own classes a moment late
+            uid: str = made["metadata"]["uid"]
+            return uid
+
+        return await until(created)
 
     async def get(self, name: str, namespace: str = "default") -> Pod:
         return await self.client.get(kinds.PODS, name, namespace=namespace, into=Pod)

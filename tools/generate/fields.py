@@ -11,12 +11,13 @@ from the OpenAPI document in k8s.io/kubernetes, all in the module cache (`make r
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+import table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
@@ -39,30 +40,18 @@ _NUMBER = re.compile(r"\w+,(\d+),")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
-    parser.add_argument("--modules", type=Path, default=Path.home() / "go/pkg/mod")
-    arguments = parser.parse_args()
+    arguments = table.options(__doc__)
     modules = {str(each.model).partition(".")[0] for each in Registry.builtin()} | set(EXTRA_PACKAGES)
     root = arguments.modules / "k8s.io"
     if not (root / f"api@{VERSION}").exists():
-        done = "checked" if arguments.check else "written"
-        print(f"not {done}: there is no k8s.io/api {VERSION} in {root}; `make real` gets it")
-        return 0 if arguments.check else 1
+        return table.without_source(root / f"api@{VERSION}", check=arguments.check)
     folders = {module: _folder(root, module) for module in sorted(modules | {"meta_v1"})}
     document = root / f"kubernetes@v1{VERSION[2:]}/pkg/generated/openapi/zz_generated.openapi.go"
     enums = read_enums(document.read_text())
     types: dict[str, Fields] = {}
     for module, folder in folders.items():
         types |= read_package(module, _source(folder), enums)
-    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in sorted(types.items())]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    same = TARGET.exists() and TARGET.read_text() == text
-    if not same and not arguments.check:
-        TARGET.write_text(text)
-    if not same:
-        print(f"{'differs' if arguments.check else 'wrote'}: {TARGET.name}, {len(types)} types")
-    return 1 if arguments.check and not same else 0
+    return table.settle(TARGET, types, check=arguments.check)
 
 
 def read_package(module: str, source: str, enums: Enums) -> dict[str, Fields]:

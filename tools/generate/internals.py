@@ -10,11 +10,11 @@ in the module cache (`make real` fills it):
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import sys
 from pathlib import Path
+
+import table
 
 TARGET = Path(__file__).resolve().parents[2] / "src/apportion/embedded/api/internals.json"
 VERSION = "v1.34.4"
@@ -27,24 +27,12 @@ _WORD = re.compile(r"[A-Z]\w*")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
-    parser.add_argument("--modules", type=Path, default=Path.home() / "go/pkg/mod")
-    arguments = parser.parse_args()
+    arguments = table.options(__doc__)
     source = arguments.modules / f"k8s.io/kubernetes@{VERSION}/pkg/apis/core/types.go"
     if not source.exists():
-        done = "checked" if arguments.check else "written"
-        print(f"not {done}: there is no k8s.io/kubernetes {VERSION} in {arguments.modules}; `make real` gets it")
-        return 0 if arguments.check else 1
+        return table.without_source(source, check=arguments.check)
     types = read(source.read_text())
-    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in sorted(types.items())]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    same = TARGET.exists() and TARGET.read_text() == text
-    if not same and not arguments.check:
-        TARGET.write_text(text)
-    if not same:
-        print(f"{'differs' if arguments.check else 'wrote'}: {TARGET.name}, {len(types)} types")
-    return 1 if arguments.check and not same else 0
+    return table.settle(TARGET, types, check=arguments.check)
 
 
 def read(source: str) -> dict[str, list[list[str]]]:

@@ -13,11 +13,12 @@ holds for the type itself. What is not mentioned is the default: lists are atomi
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
+
+import table
 
 TARGET = Path(__file__).resolve().parents[2] / "src/apportion/embedded/api/patches/merge_rules.json"
 MODULE = "k8s.io/kubernetes@v1.34.4"
@@ -26,21 +27,13 @@ Rules = dict[str, dict[str, dict[str, Any]]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
-    parser.add_argument("--modules", type=Path, default=Path.home() / "go/pkg/mod")
-    arguments = parser.parse_args()
+    arguments = table.options(__doc__)
     specification = arguments.modules / MODULE / "api/openapi-spec"
+    if not specification.exists():
+        return table.without_source(specification, check=arguments.check)
     definitions = json.loads((specification / "swagger.json").read_text())["definitions"]
     rules = read(definitions, defaults(specification / "v3"))
-    lines = [f"{json.dumps(name)}: {json.dumps(fields, sort_keys=True)}" for name, fields in sorted(rules.items())]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    same = TARGET.exists() and TARGET.read_text() == text
-    if not same and not arguments.check:
-        TARGET.write_text(text)
-    if not same:
-        print(f"{'differs' if arguments.check else 'wrote'}: {TARGET.name}, {len(rules)} types")
-    return 1 if arguments.check and not same else 0
+    return table.settle(TARGET, rules, check=arguments.check)
 
 
 def read(definitions: dict[str, Any], key_defaults: dict[str, dict[str, Any]]) -> Rules:

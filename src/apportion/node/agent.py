@@ -34,6 +34,7 @@ from apportion.node.claimstore import ClaimStore
 from apportion.node.given import Given
 from apportion.node.hardware import Hardware
 from apportion.node.holders import Holders, is_given
+from apportion.node.keepers import Keepers
 from apportion.node.layoutlabel import StateLabel
 from apportion.node.layouts import Layouts
 from apportion.node.locks import Locks
@@ -81,11 +82,12 @@ class Agent:
         self._holders = Holders(self._allocations, self._pods, cgroups, settings.node_name)
         layouts = Layouts(driver, self._holders, self._locks, self._promised)
         self._hardware = Hardware(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
+        keepers = Keepers(self._pods, self._store, patience=settings.patience_seconds)
         self._given = Given(
             driver=driver,
             allocations=self._allocations,
             holders=self._holders,
-            pods=self._pods,
+            keepers=keepers,
             folder=self._folder,
             sight=self._sight,
             gpus=lambda: self._hardware.gpus,
@@ -105,7 +107,7 @@ class Agent:
             driver=driver,
             allocations=self._allocations,
             store=self._store,
-            pods=self._pods,
+            keepers=keepers,
             slicing=self._slicing,
             places=places,
             folder=self._folder,

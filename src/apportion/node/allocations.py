@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +19,10 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Holding:
-    """One resource of slices that containers of a pod hold with the same ids."""
+    """Devices of one resource that containers of a pod hold with the same ids."""
 
+    pod_uid: str
     resource: str
-    profile: str
     ids: frozenset[str]
     containers: frozenset[str]
 
@@ -50,6 +50,10 @@ class Allocations:
         except (OSError, msgspec.DecodeError):
             return Checkpoint()
 
+    def holdings(self, counts: Callable[[str], object], pod_uid: str | None = None) -> list[Holding]:
+        """What one pod holds, or all, of the resources that count."""
+        return _holdings(self.read(), counts, pod_uid)
+
     def allocated(self, resource: str) -> frozenset[str]:
         entries = self.read().entries()
         return frozenset(device for entry in entries if entry.resource_name == resource for device in entry.ids())
@@ -62,7 +66,9 @@ class Allocations:
             holders = record.holders(resource, ids)
             pods = {entry.pod_uid for entry in holders}
             if len(pods) == 1:
-                return _holder(record, pods.pop(), {entry.container_name for entry in holders})
+                uid = pods.pop()
+                containers = frozenset(entry.container_name for entry in holders)
+                return Holder(uid, containers, tuple(_holdings(record, profiles.slice_profile, uid)))
             if asyncio.get_running_loop().time() >= end:
                 found = f"{len(pods)} pods" if pods else "no pod"
                 raise NotRecorded(
@@ -71,13 +77,10 @@ class Allocations:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _holder(record: Checkpoint, pod_uid: str, containers: Iterable[str]) -> Holder:
-    grouped: dict[tuple[str, frozenset[str]], set[str]] = {}
+def _holdings(record: Checkpoint, counts: Callable[[str], object], pod_uid: str | None) -> list[Holding]:
+    grouped: dict[tuple[str, str, frozenset[str]], set[str]] = {}
     for entry in record.entries():
-        if entry.pod_uid == pod_uid and profiles.slice_profile(entry.resource_name):
-            grouped.setdefault((entry.resource_name, entry.ids()), set()).add(entry.container_name)
-    holdings = tuple(
-        Holding(resource, profiles.slice_profile(resource) or "", ids, frozenset(names))
-        for (resource, ids), names in sorted(grouped.items(), key=lambda item: (item[0][0], sorted(item[0][1])))
-    )
-    return Holder(pod_uid, frozenset(containers), holdings)
+        if pod_uid in (None, entry.pod_uid) and counts(entry.resource_name):
+            grouped.setdefault((entry.pod_uid, entry.resource_name, entry.ids()), set()).add(entry.container_name)
+    ordered = sorted(grouped.items(), key=lambda item: (*item[0][:2], sorted(item[0][2])))
+    return [Holding(*key, frozenset(containers)) for key, containers in ordered]

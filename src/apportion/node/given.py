@@ -7,7 +7,6 @@ of several lists in the environment a runtime would keep but one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -16,14 +15,12 @@ from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.node import cdi, partitioner, preparation
 from apportion.node.allocations import Allocations
 from apportion.node.cdi import CdiFolder
-from apportion.node.holders import Holders, Holding
+from apportion.node.holders import Holders, is_given
+from apportion.node.keepers import Keepers
 from apportion.node.partitioner import Gpu, Partitioner
 from apportion.node.plugin import Device
-from apportion.node.podwatch import PodWatch
 from apportion.node.problems import NotRecorded
 from apportion.node.sight import Sight
-
-POLL_SECONDS = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +47,7 @@ class Given:
         driver: Partitioner,
         allocations: Allocations,
         holders: Holders,
-        pods: PodWatch,
+        keepers: Keepers,
         folder: CdiFolder,
         sight: Sight,
         gpus: Callable[[], Sequence[Gpu]],
@@ -59,7 +56,7 @@ class Given:
         self._driver = driver
         self._allocations = allocations
         self._holders = holders
-        self._pods = pods
+        self._keepers = keepers
         self._folder = folder
         self._sight = sight
         self._gpus = gpus
@@ -72,19 +69,19 @@ class Given:
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
         """Write down, for the runtime, everything that the container holds which has these ids."""
         holder = await self._allocations.holder(resource, ids, patience=self._patience)
-        recorded = self._holders.recorded(holder.pod_uid)
-        container = await self._last(holder.pod_uid, holder.containers)
-        mine = [holding for holding in recorded if holding.container == container]
+        container = await self._keepers.of(holder.pod_uid, holder.containers)
+        recorded = self._allocations.holdings(is_given, holder.pod_uid)
+        mine = [holding for holding in recorded if container in holding.containers]
         uuids = self._ordered(set().union(*(holding.ids for holding in mine)))
         for holding in mine:
-            sharers = _sharers(holding, recorded)
-            if await self._last(holder.pod_uid, sharers) != container:
+            if await self._keepers.of(holder.pod_uid, holding.containers) != container:
                 continue  # a later container keeps these ids, and its own call describes it
             name = cdi.device_name(holding.resource, holding.ids)
             mounts = await self._sight.mounts(name, uuids)
             environment = self._driver.environment(uuids)
             devices = await partitioner.device_nodes(self._driver, uuids)
-            self._folder.write(name, cdi.Owner(holder.pod_uid, sharers), environment, mounts=mounts, devices=devices)
+            owner = cdi.Owner(holder.pod_uid, holding.containers)
+            self._folder.write(name, owner, environment, mounts=mounts, devices=devices)
         log.info("pod %s container %s: %s", holder.pod_uid, container, ", ".join(uuids))
 
     def _ordered(self, ids: set[str]) -> list[str]:
@@ -95,19 +92,3 @@ class Given:
         if missing:
             raise NotRecorded(f"not on this node any more: {', '.join(sorted(missing))}")
         return [each for each in known if each in ids]
-
-    async def _last(self, pod_uid: str, containers: frozenset[str]) -> str:
-        """Of containers with the same ids, the one that keeps them."""
-        if len(containers) == 1:
-            return next(iter(containers))
-        end = asyncio.get_running_loop().time() + self._patience
-        while (pod := self._pods.get(pod_uid)) is None:
-            if asyncio.get_running_loop().time() >= end:
-                raise NotRecorded(f"pod {pod_uid} is not known here")
-            await asyncio.sleep(POLL_SECONDS)
-        return preparation.last_container(pod, containers)
-
-
-def _sharers(holding: Holding, recorded: Sequence[Holding]) -> frozenset[str]:
-    same = [each for each in recorded if (each.resource, each.ids) == (holding.resource, holding.ids)]
-    return frozenset(each.container for each in same)

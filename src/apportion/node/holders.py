@@ -8,25 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from apportion.apis import names, profiles
 from apportion.node import lifetimes
-from apportion.node.allocations import Allocations
+from apportion.node.allocations import Allocations, Holding
 from apportion.node.cgroups import Cgroups
 from apportion.node.podwatch import PodWatch
 
 PROMISE_SECONDS = 10.0  # from Allocate to the kubelet's record, and to our own copy of the pod
-
-
-@dataclass(frozen=True)
-class Holding:
-    """The ids of one resource that one container holds."""
-
-    resource: str
-    ids: frozenset[str]
-    pod_uid: str
-    container: str
 
 
 def is_given(resource: str) -> bool:
@@ -47,17 +36,9 @@ class Holders:
         until = asyncio.get_running_loop().time() + PROMISE_SECONDS
         self._promised.update(dict.fromkeys(ids, until))
 
-    def recorded(self, pod_uid: str | None = None) -> list[Holding]:
-        """What the kubelet has written down, of one pod or of all."""
-        return [
-            Holding(entry.resource_name, entry.ids(), entry.pod_uid, entry.container_name)
-            for entry in self._allocations.read().entries()
-            if is_given(entry.resource_name) and pod_uid in (None, entry.pod_uid)
-        ]
-
     def live(self) -> list[Holding]:
         """Holdings of pods that have not ended."""
-        found = self.recorded()
+        found = self._allocations.holdings(is_given)
         for holding in found:
             if self._pods.get(holding.pod_uid) is not None:  # from here on the record and the API decide
                 for each in holding.ids:

@@ -13,19 +13,18 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from apportion.apis import claims
+from apportion.apis import claims, profiles
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
-from apportion.apis.pods import Pod
 from apportion.cluster.errors import ClusterError
 from apportion.node import cdi, partitioner
 from apportion.node.allocations import Allocations, Holder, Holding
 from apportion.node.cdi import CdiFolder
 from apportion.node.claimstore import ClaimStore
+from apportion.node.keepers import Keepers
 from apportion.node.locks import Locks
 from apportion.node.partitioner import Partitioner, PartitionError
 from apportion.node.places import Places
-from apportion.node.podwatch import PodWatch
 from apportion.node.problems import NoClaim, NotMade, Problem
 from apportion.node.sight import Sight
 from apportion.node.slicing import Slicing
@@ -48,7 +47,7 @@ class Preparation:
         driver: Partitioner,
         allocations: Allocations,
         store: ClaimStore,
-        pods: PodWatch,
+        keepers: Keepers,
         slicing: Slicing,
         places: Places,
         folder: CdiFolder,
@@ -60,7 +59,7 @@ class Preparation:
         self._driver = driver
         self._allocations = allocations
         self._store = store
-        self._pods = pods
+        self._keepers = keepers
         self._slicing = slicing
         self._places = places
         self._folder = folder
@@ -73,7 +72,7 @@ class Preparation:
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
         """Prepare the container that holds these ids. A caller that gives up does not stop the work."""
         holder = await self._allocations.holder(resource, ids, patience=self._patience)
-        container = await self._container(holder)
+        container = await self._keepers.of(holder.pod_uid, holder.containers)
         key = (holder.pod_uid, container)
         task = self._running.get(key)
         if task is None:
@@ -114,17 +113,7 @@ class Preparation:
                 raise
         log.info("pod %s container %s: %d slices ready", holder.pod_uid, container, len(found))
 
-    # Which container, which claims
-
-    async def _container(self, holder: Holder) -> str:
-        """Of several containers with the same ids, the one that keeps them: the last to start."""
-        if len(holder.containers) == 1:
-            return next(iter(holder.containers))
-        reference = next((claim.spec.pod_ref for claim in self._store.of_pod(holder.pod_uid)), None)
-        pod = await self._pods.find(holder.pod_uid, reference)
-        if pod is None:
-            raise NoClaim(f"pod {holder.pod_uid} is gone")
-        return last_container(pod, holder.containers)
+    # Which claims
 
     async def _claims(self, holder: Holder, container: str) -> list[AllocationClaim]:
         """The container's claims, one for each slice that the kubelet counted for it."""
@@ -160,16 +149,12 @@ class Preparation:
         listed = [uuids[claim.name] for claim in found]
         devices = await partitioner.device_nodes(self._driver, listed)
         for holding in holder.of(container):
-            keeper = container if len(holding.containers) == 1 else await self._keeper(holder, holding)
-            if keeper != container:
+            if await self._keepers.of(holder.pod_uid, holding.containers) != container:
                 continue  # shared with a later container, whose own call writes it
             owner = cdi.Owner(holder.pod_uid, holding.containers)
             name = cdi.device_name(holding.resource, holding.ids)
             mounts = await self._sight.mounts(name, listed)
             self._folder.write(name, owner, self._driver.environment(listed), mounts=mounts, devices=devices)
-
-    async def _keeper(self, holder: Holder, holding: Holding) -> str:
-        return await self._container(Holder(holder.pod_uid, holding.containers, ()))
 
     async def _tell(self, found: list[AllocationClaim], error: Exception) -> str:
         """Show on the claims what went wrong; the text goes to the kubelet as well."""
@@ -185,15 +170,10 @@ class Preparation:
         return text
 
 
-def last_container(pod: Pod, containers: frozenset[str]) -> str:
-    """Of containers that share devices, the one that starts last and keeps them."""
-    order = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
-    return max(containers, key=lambda name: order.index(name) if name in order else -1)
-
-
 def _mismatch(holdings: list[Holding], found: list[AllocationClaim]) -> str:
     for holding in holdings:
-        claimed = sum(claim.spec.profile == holding.profile for claim in found)
+        profile = profiles.slice_profile(holding.resource)
+        claimed = sum(claim.spec.profile == profile for claim in found)
         if claimed != len(holding.ids):
-            return f"the kubelet gave it {len(holding.ids)} x {holding.profile}, its claims are {claimed}"
+            return f"the kubelet gave it {len(holding.ids)} x {profile}, its claims are {claimed}"
     return ""

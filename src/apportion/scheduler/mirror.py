@@ -16,29 +16,21 @@ from typing import NamedTuple
 import msgspec
 
 from apportion.apis import names
-from apportion.apis.accelerators import Accelerator, NodeAccelerator
+from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.claims import AllocationClaim
-from apportion.apis.errors import ApportionError, InputError
+from apportion.apis.errors import InputError
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
-from apportion.core.catalog import Catalog, Model
-from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
+from apportion.cluster.reports import Foreign, GpuReader, block_foreign, foreign_slices, node_facts
+from apportion.core.catalog import Catalog
+from apportion.core.fleet import Fleet, GpuFacts
 from apportion.core.plans import Plan
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.changes import Change, Happened
 
 log = logging.getLogger(__name__)
-
-
-class Foreign(NamedTuple):
-    """A slice that we did not make; older agents do not tell its profile."""
-
-    gpu: str
-    start: int
-    size: int
-    profile: str
 
 
 class Gpus(NamedTuple):
@@ -64,7 +56,7 @@ class Mirror:
     ) -> None:
         self.fleet = Fleet(catalog)
         self.backlog = backlog
-        self._catalog = catalog
+        self._reader = GpuReader(catalog)
         self._now = now
         self._on_change = on_change
         self._on_problem = on_problem
@@ -73,7 +65,6 @@ class Mirror:
         self._claims: dict[str, AllocationClaim] = {}
         self._accelerators: dict[str, NodeAccelerator] = {}
         self._gpus: dict[str, Gpus] = {}
-        self._models: dict[tuple[object, ...], Model] = {}
         self._ready_agents: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid of a ready pod
         self._assumed_pods: dict[str, float] = {}
         self._assumed_claims: dict[str, float] = {}
@@ -134,10 +125,10 @@ class Mirror:
         if new is None:
             assert old is not None
             self.fleet.remove_node(old.metadata.name)
-            self._block_foreign(self._gpus.pop(old.metadata.name, Gpus()).foreign, ())
+            block_foreign(self.fleet, self._gpus.pop(old.metadata.name, Gpus()).foreign, ())
             self._note(Happened.NODE_CHANGED, old.metadata.name)
             return
-        facts = _node_facts(new)
+        facts = node_facts(new)
         known = self.fleet.nodes.get(facts.name)
         if known is None or known.facts != facts:
             self.fleet.set_node(facts)
@@ -265,64 +256,24 @@ class Mirror:
         accelerator = self._accelerators.get(node)
         gpus = Gpus()
         if accelerator is not None:
-            facts = tuple(fact for gpu in accelerator.status.gpus if (fact := self._gpu_facts(node, gpu)))
-            foreign = tuple(
-                Foreign(gpu.uuid, it.start, it.size, it.profile)
-                for gpu in accelerator.status.gpus
-                for it in gpu.foreign
-            )
-            gpus = Gpus(facts, accelerator.ready and self._has_agent(accelerator), foreign)
+            ready = accelerator.ready and self._has_agent(accelerator)
+            gpus = Gpus(self._reader.facts(accelerator), ready, foreign_slices(accelerator))
         known = self._gpus.get(node, Gpus())
         if known == gpus:
             return
         self._gpus[node] = gpus
         if known[:2] != gpus[:2]:
             self.fleet.set_gpus(node, gpus.facts, ready=gpus.ready)
-        self._block_foreign(known.foreign, gpus.foreign)
+        block_foreign(self.fleet, known.foreign, gpus.foreign)
         self._note(Happened.NODE_CHANGED, node)
-
-    def _block_foreign(self, old: tuple[Foreign, ...], new: tuple[Foreign, ...]) -> None:
-        """With its profile a slice counts for limits too; without one it only covers its place."""
-        for piece in set(old) - set(new):
-            self.fleet.remove_slice(_foreign_key(piece))
-        for piece in new:
-            self.fleet.add_slice(_foreign_key(piece), piece.gpu, piece.profile, piece.start, piece.size, "")
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
         return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
 
-    def _gpu_facts(self, node: str, gpu: Accelerator) -> GpuFacts | None:
-        places = tuple((profile.name, profile.size, tuple(profile.starts), profile.limit) for profile in gpu.profiles)
-        key = (gpu.model, gpu.memory_mib, places)
-        model = self._models.get(key)
-        if model is None:
-            try:
-                base = self._catalog.find(gpu.model, gpu.memory_mib or None)
-                model = Model.from_discovery(gpu.model, gpu.memory_mib, gpu.profiles, base)
-            except ApportionError as error:
-                log.error("GPU %s of node %s is left out: %s", gpu.uuid, node, error)  # noqa: TRY400
-                return None
-            self._models[key] = model
-        return GpuFacts(gpu.uuid, model, gpu.mig_enabled, gpu.healthy)
-
     def _note(self, kind: Happened, node: str, pod: str = "") -> None:
         self._changes.append(Change(kind, node, pod))
         self._on_change()
-
-
-def _foreign_key(piece: Foreign) -> str:
-    return f"foreign/{piece.gpu}/{piece.start}/{piece.size}"  # no claim can have this name
-
-
-def _node_facts(node: Node) -> NodeFacts:
-    try:
-        allocatable = node.allocatable()
-    except InputError as error:
-        log.error("node %s offers nothing: %s", node.metadata.name, error)  # noqa: TRY400
-        allocatable = {}
-    spec = node.spec
-    return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)
 
 
 def _only_bound(old: Pod, new: Pod) -> bool:

@@ -16,18 +16,19 @@ import msgspec
 
 from apportion.admission.fallback.promises import Piece, Promise
 from apportion.apis import names
-from apportion.apis.accelerators import ForeignSlice, NodeAccelerator
+from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.claims import AllocationClaim
-from apportion.apis.errors import ApportionError, InputError
+from apportion.apis.errors import InputError
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
+from apportion.cluster.reports import GpuReader, block_foreign, foreign_slices, node_facts
 from apportion.core import cycle
-from apportion.core.catalog import Catalog, Model
+from apportion.core.catalog import Catalog
 from apportion.core.choosing import best_seat
 from apportion.core.filters import nodes as node_rules
-from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
+from apportion.core.fleet import Fleet
 from apportion.core.plans import Plan
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
 
@@ -39,7 +40,7 @@ class Standing:
 
     def __init__(self, catalog: Catalog) -> None:
         self.fleet = Fleet(catalog)
-        self._catalog = catalog
+        self._reader = GpuReader(catalog)
         self._accelerators: dict[str, NodeAccelerator] = {}
         self._plain, self._graded = Policy(FIRST_FIT), Policy(FRAGMENTATION)
         self._unbound: dict[str, tuple[tuple[str, int], Request]] = {}  # uid -> age, request
@@ -49,9 +50,8 @@ class Standing:
         self._youngest = ("", 0)
         self._fresh: list[str] = []  # younger than all that were placed
         self._stale = False
-        self._gone: dict[
-            tuple[tuple[str, int], ...], bool
-        ] = {}  # devices -> none left, as long as no pod or node changes
+        # devices -> none left, as long as no pod or node changes
+        self._gone: dict[tuple[tuple[str, int], ...], bool] = {}
 
     # What the cluster says
 
@@ -61,7 +61,7 @@ class Standing:
             assert old is not None
             self.fleet.remove_node(old.metadata.name)
         else:
-            facts = _facts(new)
+            facts = node_facts(new)
             known = self.fleet.nodes.get(facts.name)
             if known is not None and known.facts == facts:
                 return
@@ -74,7 +74,8 @@ class Standing:
         subject = new or old
         assert subject is not None
         name = subject.metadata.name
-        self._block_foreign(self._accelerators.pop(name, None), new)
+        known = self._accelerators.pop(name, None)
+        block_foreign(self.fleet, foreign_slices(known) if known else (), foreign_slices(new) if new else ())
         if new is not None:
             self._accelerators[name] = new
         self._set_gpus(name)
@@ -249,28 +250,8 @@ class Standing:
 
     def _set_gpus(self, node: str) -> None:
         accelerator = self._accelerators.get(node)
-        gpus = self._gpus(accelerator) if accelerator is not None else ()
+        gpus = self._reader.facts(accelerator) if accelerator is not None else ()
         self.fleet.set_gpus(node, gpus, ready=accelerator is not None and accelerator.ready)
-
-    def _block_foreign(self, old: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
-        """Slices that somebody else made hold their places; they belong to no pod."""
-        before, after = _foreign(old), _foreign(new)
-        for key in before.keys() - after.keys():
-            self.fleet.remove_slice(key)
-        for key, (gpu, found) in after.items():
-            self.fleet.add_slice(key, gpu, found.profile, found.start, found.size, "")
-
-    def _gpus(self, accelerator: NodeAccelerator) -> tuple[GpuFacts, ...]:
-        found = []
-        for gpu in accelerator.status.gpus:
-            try:
-                base = self._catalog.find(gpu.model, gpu.memory_mib or None)
-                model = Model.from_discovery(gpu.model, gpu.memory_mib, gpu.profiles, base)
-            except ApportionError as error:
-                log.warning("GPU %s is left out: %s", gpu.uuid, error)
-                continue
-            found.append(GpuFacts(gpu.uuid, model, gpu.mig_enabled, gpu.healthy))
-        return tuple(found)
 
 
 def wants_mig(request: Request) -> bool:
@@ -310,12 +291,6 @@ def _key(promise: Promise) -> str:
     return f"promise/{promise.id}"
 
 
-def _foreign(accelerator: NodeAccelerator | None) -> dict[str, tuple[str, ForeignSlice]]:
-    """Slices that others made, with their GPU, by a key that no claim can have."""
-    gpus = accelerator.status.gpus if accelerator is not None else []
-    return {f"foreign/{gpu.uuid}/{it.start}/{it.size}": (gpu.uuid, it) for gpu in gpus for it in gpu.foreign}
-
-
 def _ended(pod: Pod) -> bool:
     """No container is left: the phase says so, or every container of a pod that is being deleted.
 
@@ -328,13 +303,3 @@ def _ended(pod: Pod) -> bool:
         return False
     states = status.container_statuses
     return bool(states) and all(each.state.terminated is not None for each in states)
-
-
-def _facts(node: Node) -> NodeFacts:
-    try:
-        allocatable = node.allocatable()
-    except InputError as error:
-        log.warning("node %s offers nothing: %s", node.metadata.name, error)
-        allocatable = {}
-    spec = node.spec
-    return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)

@@ -21,9 +21,10 @@ from apportion.apis.request import Request, parse_pod
 from apportion.cluster import errors
 from apportion.cluster.client import PatchType
 from apportion.cluster.events import Recorder
+from apportion.cluster.reports import node_facts
 from apportion.core.catalog import Catalog
 from apportion.core.filters import Checks, resources
-from apportion.core.fleet import Fleet, NodeFacts
+from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.reasons import Reason
 from apportion.embedded.clock import stamp
@@ -71,14 +72,7 @@ class DefaultScheduler:
             assert old is not None
             self._fleet.remove_node(old["metadata"]["name"])
         else:
-            node = msgspec.convert(new, Node, strict=False)
-            facts = NodeFacts(
-                name=node.metadata.name,
-                labels=node.metadata.labels,
-                taints=tuple(node.spec.taints),
-                unschedulable=node.spec.unschedulable,
-                allocatable=node.allocatable(),
-            )
+            facts = node_facts(msgspec.convert(new, Node, strict=False))
             state = self._fleet.nodes.get(facts.name)
             if state is not None and state.facts == facts:
                 return
