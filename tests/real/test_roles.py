@@ -39,7 +39,9 @@ def test_r01_a_role_that_is_taken_away_is_missed(real_planes: Installed, namespa
             real_planes.kill(app)
             until(lambda: account in "".join(cluster.forbidden()), f"{app} is refused something", within=60)
         finally:
-            kept = {key: binding["metadata"][key] for key in ("name", "namespace", "labels") if key in binding["metadata"]}
+            kept = {
+                key: binding["metadata"][key] for key in ("name", "namespace", "labels") if key in binding["metadata"]
+            }
             cluster.kubectl("create", "-f", "-", input=json.dumps(binding | {"metadata": kept}))
         real_planes.await_ready(app)
     assert cluster.forbidden() == []
