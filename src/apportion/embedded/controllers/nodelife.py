@@ -8,8 +8,8 @@ from apportion.apis.kinds import LEASES, NODES, PODS
 from apportion.apis.nodes import Taint
 from apportion.apis.pods import Toleration
 from apportion.cluster import errors
-from apportion.cluster.client import PatchType
 from apportion.core.filters.nodes import tolerated
+from apportion.embedded import podstatus
 from apportion.embedded.clock import seconds_of, stamp
 from apportion.embedded.controllers import pods
 from apportion.embedded.controllers.control import (
@@ -121,17 +121,8 @@ class NodeLife(Reconciler):
                 continue
             before = pods.condition(pod, "Ready") or {}
             condition = {**before, "type": "Ready", "status": "False", "lastTransitionTime": stamp(self.clock.now())}
-            meta = pod["metadata"]
-            patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
             try:
-                await self.client.patch(
-                    PODS,
-                    meta["name"],
-                    patch,
-                    namespace=meta["namespace"],
-                    how=PatchType.strategic,
-                    subresource="status",
-                )
+                await podstatus.merge(self.client, pod, {"conditions": [condition]})
             except (errors.NotFound, errors.Conflict):
                 continue
             self.recorder.warn(about_object(PODS, pod), "NodeNotReady", "Node is not ready")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apportion.apis.kinds import PODS
 from apportion.cluster import errors
+from apportion.embedded import podstatus
 from apportion.embedded.controllers import pods
 from apportion.embedded.controllers.control import Json, Key, Reconciler, deleting
 
@@ -34,11 +35,9 @@ class PodGarbage(Reconciler):
 
     async def _fail(self, pod: Json) -> None:
         """A finalizer holds it: whoever set that must see that the pod is over."""
-        meta = pod["metadata"]
         if not pods.terminal(pod):
-            patch = {"metadata": {"uid": meta["uid"]}, "status": {"phase": "Failed"}}
             try:
-                await self.client.patch(PODS, meta["name"], patch, namespace=meta["namespace"], subresource="status")
+                await podstatus.merge(self.client, pod, {"phase": "Failed"})
             except (errors.NotFound, errors.Conflict):
                 return
         await self._remove(pod)

@@ -19,7 +19,6 @@ from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.cluster import errors
-from apportion.cluster.client import PatchType
 from apportion.cluster.events import Recorder
 from apportion.cluster.reports import node_facts
 from apportion.core.catalog import Catalog
@@ -27,6 +26,7 @@ from apportion.core.filters import Checks, resources
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.reasons import Reason
+from apportion.embedded import podstatus
 from apportion.embedded.clock import stamp
 from apportion.embedded.controllers import pods, scheduler_scores, scheduler_words
 from apportion.embedded.controllers.control import Control, Json, about_object, deleting
@@ -230,16 +230,8 @@ class DefaultScheduler:
             "lastTransitionTime": stamp(self._clock.now()),
             "observedGeneration": meta.get("generation", 1),
         }
-        patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
         try:
-            await self._client.patch(
-                PODS,
-                meta["name"],
-                patch,
-                namespace=meta["namespace"],
-                how=PatchType.strategic,
-                subresource="status",
-            )
+            await podstatus.merge(self._client, pod, {"conditions": [condition]})
         except errors.ClusterError as error:
             log.debug("condition of %s: %s", meta["name"], error)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from apportion.apis import kinds, names
 from apportion.cluster import errors
-from apportion.cluster.client import PatchType
 from apportion.cluster.workqueue import WorkQueue
+from apportion.embedded import podstatus
 from apportion.embedded.api import status as api_status
 from apportion.embedded.api.subresources.logs import LogOptions
 from apportion.embedded.kubelet import images, status
@@ -131,12 +131,8 @@ class LightPods:
 
     async def _report(self, each: _LightPod, *, final: bool = False) -> None:
         assert each.record is not None
-        meta = each.pod["metadata"]
         told = status.pod_status(each.pod, each.record, self.site.clock.now(), final=final)
-        patch = {"metadata": {"uid": meta["uid"]}, "status": told}
-        await self.site.client.patch(
-            kinds.PODS, meta["name"], patch, namespace=meta["namespace"], how=PatchType.strategic, subresource="status"
-        )
+        await podstatus.merge(self.site.client, each.pod, told)
 
 
 class LightKubelet:

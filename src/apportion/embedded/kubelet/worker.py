@@ -15,8 +15,8 @@ import msgspec
 
 from apportion.apis import kinds
 from apportion.cluster import errors
-from apportion.cluster.client import PatchType
 from apportion.cluster.events import WARNING
+from apportion.embedded import podstatus
 from apportion.embedded.kubelet import admission, stages, status
 from apportion.embedded.kubelet.backoff import BackOff
 from apportion.embedded.kubelet.containers import PodContainer, PodContext
@@ -266,17 +266,9 @@ class PodWorker:
         if wanted == self._published or self.gone:
             return
         meta = self._object["metadata"]
-        patch = {"metadata": {"uid": self.uid}, "status": wanted}
         for _ in range(_PATCH_ATTEMPTS):
             try:
-                await self._host.client.patch(
-                    kinds.PODS,
-                    meta["name"],
-                    patch,
-                    namespace=meta["namespace"],
-                    how=PatchType.strategic,
-                    subresource="status",
-                )
+                await podstatus.merge(self._host.client, self._object, wanted)
             except (errors.NotFound, errors.Conflict):
                 return
             except errors.ClusterError as error:

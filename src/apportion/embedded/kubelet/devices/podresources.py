@@ -11,33 +11,21 @@ import grpc
 from apportion.apis.kubelet import podresources_pb2 as pb
 from apportion.apis.kubelet import podresources_pb2_grpc as rpc
 from apportion.embedded.kubelet.devices.ledger import Ledger
-from apportion.embedded.kubelet.devices.registration import clear_sockets
+from apportion.embedded.kubelet.devices.sockets import SocketServer
 
-SOCKET = "kubelet.sock"
 Pod = Mapping[str, Any]
 
 
-class PodResourcesServer(rpc.PodResourcesListerServicer):
+class PodResourcesServer(SocketServer, rpc.PodResourcesListerServicer):
     """Answers for the active pods of one node. Ordinary init containers are left out, as a real kubelet does."""
 
     def __init__(self, folder: Path, ledger: Ledger, active: Callable[[], Iterable[Pod]]) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._ledger = ledger
         self._active = active
-        self._server: grpc.aio.Server | None = None
 
-    async def start(self) -> None:
-        clear_sockets(self._folder)
-        self._server = grpc.aio.server()
-        rpc.add_PodResourcesListerServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        self._server.add_insecure_port(f"unix:{self._folder / SOCKET}")
-        await self._server.start()
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop(grace=0)
-            self._server = None
-            (self._folder / SOCKET).unlink(missing_ok=True)
+    def _serve(self, server: grpc.aio.Server) -> None:
+        rpc.add_PodResourcesListerServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     async def List(  # noqa: N802
         self,
