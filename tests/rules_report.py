@@ -43,7 +43,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not _outcomes or session.config.option.collectonly:
         return
     known = json.loads(REPORT.read_text()) if REPORT.exists() else {}
-    whole_files = not session.config.option.lf and not any("::" in argument for argument in session.config.args)
+    whole_files = not getattr(session.config.option, "lf", False) and not any(
+        "::" in argument for argument in session.config.args
+    )
     if whole_files:
         files = {_file(test) for test in _collected}
         known = {test: outcome for test, outcome in known.items() if test in _collected or _file(test) not in files}

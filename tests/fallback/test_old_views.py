@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
 from tests.fallback.ground import Ground, asked, ground, pod, with_patience
 
 LATE_SECONDS = 0.4
+SEEN_SECONDS = 0.2
 TWO, ONE = {"2g.20gb": 1}, {"1g.10gb": 1}
 
 
@@ -26,6 +28,25 @@ class Late:
         if response.stream is not None and request.path.endswith("/pods"):
             response = replace(response, stream=_late(response.stream))
         return response
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Meanwhile:
+    """Before the server answers which pods are there, something happens once, and everybody sees it."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.action: Callable[[], Awaitable[None]] | None = None
+
+    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+        action = self.action
+        if action is not None and request.path.endswith("/pods") and "fieldSelector" in dict(request.query):
+            self.action = None
+            await action()
+            await asyncio.sleep(SEEN_SECONDS)
+        return await self._inner.send(request, stream=stream, timeout=timeout)
 
     async def close(self) -> None:
         await self._inner.close()
@@ -65,6 +86,28 @@ async def test_f04_a_device_freed_a_moment_ago_is_used_though_the_view_is_old() 
         await it.remove(kept[0])
         assert asked(await it.create(pod(owner="a"))) == TWO
         assert asked(await it.create(pod(owner="a"))) == ONE
+
+
+async def test_f04_a_device_freed_while_the_server_is_asked_is_used() -> None:
+    async with ground(replicas=0) as it:
+        meanwhile = Meanwhile(it.account()._transport)
+        await it.start("asking", with_patience(deadline=8, lifetime=30), client=Client(meanwhile))
+        kept = [await it.create(pod(owner="a")) for _ in range(12)]
+        meanwhile.action = partial(it.remove, kept[0])
+        assert asked(await it.create(pod(owner="a"))) == TWO
+        assert asked(await it.create(pod(owner="a"))) == ONE
+
+
+async def test_f04_a_pod_bound_elsewhere_while_the_server_is_asked_is_not_waited_for() -> None:
+    async with ground(replicas=0) as it:
+        meanwhile = Meanwhile(it.account()._transport)
+        await it.start("asking", with_patience(deadline=8, lifetime=30), client=Client(meanwhile))
+        for _ in range(12):
+            await it.create(pod(owner="a"))
+        fallen = await it.create(pod(owner="a"))  # thought to go where the larger devices are, too
+        meanwhile.action = partial(it.bind, fallen, "small")
+        assert asked(await it.create(pod(owner="a"))) == ONE
+        assert meanwhile.action is None
 
 
 async def test_f04_an_old_view_beside_a_new_one_sells_nothing_twice() -> None:

@@ -203,22 +203,24 @@ class Desk:
         self._wake.set()
 
     async def _anyone_gone(self, falls: Sequence[tuple[Case, Verdict]]) -> bool:
-        """Mark cases that pods stand in the way of which the server no longer has."""
-        asked: dict[str, set[str]] = {}
+        """Mark cases that pods stand in the way of which the server no longer has.
+
+        While it is asked our own view moves on, so what is marked is the pod on the node where the verdict saw it:
+        a pod that has left since is no reason to wait, but the verdict no longer counts.
+        """
+        questions = [
+            (case, *self._sight.standing.holders(case.request(steps), MOST_NODES_ASKED))
+            for case, verdict in falls
+            for steps in range(verdict.steps + (verdict.outcome is not Outcome.PLACED))
+        ]
+        asked = dict.fromkeys(node for _, nodes, holders in questions if holders for node in ("", *nodes))
+        present = {node: await self._present(node) for node in asked}
         found = False
-        for case, verdict in falls:
-            for steps in range(verdict.steps + (verdict.outcome is not Outcome.PLACED)):
-                nodes, holders = self._sight.standing.holders(case.request(steps), MOST_NODES_ASKED)
-                if not holders:
-                    continue
-                for node in ("", *nodes):
-                    if node not in asked:
-                        asked[node] = await self._present(node)
-                present = set().union(*(asked[node] for node in ("", *nodes)))
-                homes = self._sight.standing.fleet.pod_nodes
-                gone = {uid: homes[uid] for uid in holders - present if uid in homes}
-                case.stale |= gone
-                found = found or bool(gone)
+        for case, nodes, holders in questions:
+            there = set().union(*(present.get(node, ()) for node in ("", *nodes)))
+            gone = {uid: node for uid, node in holders.items() if uid not in there}
+            case.stale |= gone
+            found = found or bool(gone)
         return found
 
     async def _present(self, node: str) -> set[str]:

@@ -168,8 +168,8 @@ class Standing:
             self._gone[key] = not any(all(node.free(name) >= n for name, n in wanted.items()) for node in self.fleet)
         return self._gone[key]
 
-    def holders(self, request: Request, most: int) -> tuple[list[str], set[str]]:
-        """Nodes that could serve the request if they were empty, and the pods whose devices stand in its way.
+    def holders(self, request: Request, most: int) -> tuple[list[str], dict[str, str]]:
+        """Nodes that could serve the request if they were empty, and the pods (with their nodes) in its way.
 
         Nothing if there are more than so many nodes.
         """
@@ -183,10 +183,10 @@ class Standing:
             ):
                 found.append(node.name)
                 if len(found) > most:
-                    return [], set()
+                    return [], {}
         promised = {_key(promise) for promise in self._promised.values()}
-        pods = {uid for name in found for uid, held in self.fleet.nodes[name].pods.items() if wants_mig(held)}
-        return found, pods - promised
+        pods = ((uid, name, held) for name in found for uid, held in self.fleet.nodes[name].pods.items())
+        return found, {uid: name for uid, name, held in pods if uid not in promised and wants_mig(held)}
 
     # Parts of the above
 
