@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install develop demo test test-e2e check format lock generate real image bench soak rules clean setup deploy-webhook verify logs-webhook teardown
@@ -22,7 +23,7 @@ demo: $(VENV)/.runtime ## play the story on an embedded cluster: slices made, wa
 	@$(BIN)/apportion demo
 
 test: $(VENV)/.develop ## every test that needs no long build; the real cluster where `make real` has run
-	$(PYTEST) -q
+	$(PYTEST) -q -n $(WORKERS)
 
 export FOCUS
 test-e2e: $(VENV)/.develop ## end-to-end tests against the current kubeconfig; FOCUS="GPU slices" narrows them by regex

@@ -1,1 +1,7 @@
-pytest_plugins = ["tests.rules_report", "tests.skips_report", "tests.grounds.fixtures", "tests.contract.rounds"]
+pytest_plugins = [
+    "tests.rules_report",
+    "tests.skips_report",
+    "tests.sharing",
+    "tests.grounds.fixtures",
+    "tests.contract.rounds",
+]

@@ -30,6 +30,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     _collected.add(item.nodeid)
 
 
+def pytest_xdist_node_collection_finished(ids: list[str]) -> None:
+    _collected.update(ids)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     name = report.nodeid.rsplit("::", 1)[-1]
     rules = cited_rules(name)
@@ -40,7 +44,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if not _outcomes or session.config.option.collectonly:
+    shared = hasattr(session.config, "workerinput")  # the process that shares out the tests hears of all
+    if shared or not _outcomes or session.config.option.collectonly:
         return
     known = json.loads(REPORT.read_text()) if REPORT.exists() else {}
     whole_files = not getattr(session.config.option, "lf", False) and not any(

@@ -32,7 +32,7 @@ async def writing(recorder: Recorder) -> AsyncIterator[Recorder]:
     task = asyncio.create_task(recorder.run())
     try:
         yield recorder
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await recorder.flush()
     finally:
         task.cancel()

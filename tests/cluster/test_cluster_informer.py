@@ -64,7 +64,7 @@ async def following(client: Client, **options: object) -> AsyncIterator[tuple[In
     informer.on_change(ledger)
     task = asyncio.create_task(informer.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await informer.synced()
         yield informer, ledger
     finally:
@@ -85,7 +85,7 @@ async def agreed(api: ScriptedApi, informer: Informer[Bare], ledger: Ledger) -> 
 
 
 async def becomes(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

@@ -121,7 +121,7 @@ async def test_work_runs_while_leading_and_is_stopped_when_the_lease_is_lost(cli
 
     task = asyncio.create_task(first.run(lead))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await started.wait()
             lease = await client.get(LEASES, "l", namespace="das-operator")
             lease["spec"]["holderIdentity"] = "usurper"
@@ -160,7 +160,7 @@ async def test_renewals_that_fail_end_the_reign_in_time(api: ScriptedApi, client
 
     task = asyncio.create_task(election.run(lead))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not api.faults:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.1)

@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> None:
     if fixturedef.scope != "function":
         _inventories.clear()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["set_up"] = _took
+
+
+def pytest_testnodedown(node: Any) -> None:
+    for step, seconds in getattr(node, "workeroutput", {}).get("set_up", {}).items():
+        _took[step] = max(seconds, _took.get(step, 0.0))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.grounds.binaries import ROOT
@@ -24,7 +27,9 @@ def apportion() -> Path:
 
 @functools.cache
 def _archive(name: str) -> Path:
-    made = subprocess.run(
-        [sys.executable, str(ROOT / "tools/image/build.py"), name], stdout=subprocess.PIPE, text=True, check=True
-    )
+    with (Path(tempfile.gettempdir()) / f"apportion-image-{os.getuid()}.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # what another run makes right now need not be made again
+        made = subprocess.run(
+            [sys.executable, str(ROOT / "tools/image/build.py"), name], stdout=subprocess.PIPE, text=True, check=True
+        )
     return Path(made.stdout.strip().splitlines()[-1])

@@ -37,7 +37,7 @@ def wants(name: str, **limits: int) -> dict[str, Any]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110  the condition has no event
             await asyncio.sleep(0.01)
 

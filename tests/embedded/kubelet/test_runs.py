@@ -113,7 +113,7 @@ async def test_a_simulated_container_gets_signals(
             async with asyncio.timeout(0.1):
                 await run.wait()
         run.kill()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         assert await run.wait() == (after_term or 128 + signal.SIGKILL)
 
 
@@ -121,7 +121,7 @@ async def test_annotations_give_the_length_and_outcome_of_work_that_cannot_be_ru
     launch: Callable[..., Launch],
 ) -> None:
     given = launch(annotations={names.SIMULATED_SECONDS: "0.05", names.SIMULATED_EXIT_CODE: "9"})
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         assert await SimulatedRun(given, SystemClock()).wait() == 9
 
 

@@ -24,7 +24,7 @@ async def run(tmp_path: Path, *argv: str, env: dict[str, str] | None = None) -> 
     (volume / "note").write_text("one\ntwo\n")
     files = Files(tmp_path / "root", {"/etc/app": volume})
     shell = Shell(env={"A": "1", "B": "x y", **(env or {})}, files=files, clock=SystemClock(), forever=forever)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         code = await shell.command(list(argv), Streams(out=out.append, err=out.append))
     return code, "".join(out)
 
