@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.grounds import fixtures
+from tests.grounds import binaries, fixtures
 from tests.grounds.cluster import Cluster
 from tests.grounds.control_plane import ControlPlane
 from tests.grounds.embedded import Embedded
@@ -57,7 +57,7 @@ PODS: tuple[Chapter, ...] = (
 )
 objects = pytest.mark.parametrize("chapter", OBJECTS, ids=lambda chapter: chapter.__name__)
 pods = pytest.mark.parametrize("chapter", PODS, ids=lambda chapter: chapter.__name__)
-# Not told on the real node, which others use at the same time: its taint would evict their pods too.
+# Its taint would evict the pods of others on the real node that they share.
 on_a_node = pytest.mark.parametrize("chapter", PODS[:-1], ids=lambda chapter: chapter.__name__)
 
 
@@ -115,6 +115,17 @@ def test_kubectl_prints_what_it_prints_on_a_real_node(
     chapter: Chapter, with_a_node: Told, real_node: RealNode, tmp_path: Path
 ) -> None:
     compare(with_a_node.transcript(chapter), chapter, real_node.plane, tmp_path)
+
+
+@pytest.mark.real
+def test_kubectl_prints_what_it_prints_on_a_real_node_of_its_own(with_a_node: Told, tmp_path: Path) -> None:
+    fixtures.require(binaries.CONTROL_PLANE + binaries.NODE)
+    plane = ControlPlane(tmp_path / "plane")
+    try:
+        node = RealNode(plane)
+        compare(with_a_node.transcript(running.taints_evict), running.taints_evict, node.plane, tmp_path)
+    finally:
+        plane.close()
 
 
 def tell_all(chapter: Chapter, cluster: Cluster, folder: Path) -> list[str]:

@@ -70,9 +70,8 @@ class Sliced:
         return self._planes.node.processes_of(self.uid)
 
     def first_process(self) -> int:
-        """The one that the container was started with; it carries the script as an argument."""
-        (first,) = (pid for pid in self.processes() if b"grep NVIDIA" in Path(f"/proc/{pid}/cmdline").read_bytes())
-        return first
+        """The one that the container was started with; its children carry the script until they run their own."""
+        return min(pid for pid in self.processes() if b"grep NVIDIA" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
     def crash(self) -> None:
         os.kill(self.first_process(), signal.SIGKILL)

@@ -73,12 +73,17 @@ class Leftovers:
 
     async def _reconcile(self, key: tuple[str, str]) -> float | None:
         claim = self._claims.get(key[1], key[0])
-        if claim is None or not self._holds():
+        if claim is None:
             return None
+        if not self._holds():  # a renewal that is only late ends no reign: nobody else would look at it again
+            return LOOK_AGAIN_SECONDS
         if await self._node_is_lost(claim):
             return await self._remove_for_good(claim)
         if claim.metadata.deleting or claim.state not in {"", CREATED}:
             return None
+        return await self._remove_if_unused(claim)
+
+    async def _remove_if_unused(self, claim: AllocationClaim) -> float | None:
         pods = self._pods.indexed(BY_UID, claim.spec.pod_ref.uid)
         if pods:
             node = pods[0].spec.node_name
