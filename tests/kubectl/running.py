@@ -125,7 +125,7 @@ def taints_evict(tell: Telling) -> None:
     node = tell.value("pod/evicted", ".spec.nodeName")
     try:
         tell.aside("taint", "node", node, "kubectl-test=yes:NoExecute")
-        tell("wait", "--for=delete", "pod/evicted", "--timeout=30s")
+        tell.aside("wait", "--for=delete", "pod/evicted", "--timeout=60s")
         tell("apply", "-f", "-", input=yaml.safe_dump(samples.pod("waits")))
         said = tell.until(("describe", "pod", "waits"), lambda said: "FailedScheduling" in said)
         assert "untolerated taint" in said

@@ -71,7 +71,10 @@ class Sliced:
 
     def first_process(self) -> int:
         """The one that the container was started with; its children carry the script until they run their own."""
-        return min(pid for pid in self.processes() if b"grep NVIDIA" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        return until(lambda: min(self._with_the_script()), f"the first process of {self.name}")
+
+    def _with_the_script(self) -> list[int]:
+        return [pid for pid in self.processes() if b"grep NVIDIA" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def crash(self) -> None:
         os.kill(self.first_process(), signal.SIGKILL)

@@ -67,12 +67,25 @@ class NodeSelectorTerm(FrozenWire, frozen=True):
             expression.matches(labels) for expression in self.match_expressions
         )
 
+    def names(self) -> frozenset[str] | None:
+        """The nodes that are named, None if nodes are not chosen by their names."""
+        found: frozenset[str] | None = None
+        for field in self.match_fields:
+            if field.key == "metadata.name" and field.operator == "In":
+                found = frozenset(field.values) if found is None else found & frozenset(field.values)
+        return found
+
 
 class NodeSelector(FrozenWire, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         return any(term.matches(name, labels) for term in self.node_selector_terms)
+
+    def names(self) -> frozenset[str] | None:
+        """The only nodes that can match, if every term names its own."""
+        named = [term.names() for term in self.node_selector_terms]
+        return frozenset().union(*(each or () for each in named)) if all(each is not None for each in named) else None
 
 
 def _integer(text: str) -> int | None:

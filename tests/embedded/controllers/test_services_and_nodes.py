@@ -195,7 +195,9 @@ async def test_the_default_scheduler_follows_node_rules_and_says_why_not(tmp_pat
         await ground.create(kinds.PODS, pod("second", "sleep", "1000", container=big))
         waiting = await ground.until(kinds.PODS, "second", lambda p: bool(p["status"].get("conditions")))
         assert waiting["status"]["conditions"][0]["message"] == (
-            "0/3 nodes are available: 1 node(s) had untolerated taint(s) {gpu: yes}, 2 Insufficient cpu."
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. "
+            "no new claims to deallocate, preemption: 0/3 nodes are available: "
+            "1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
         )
         await ground.delete(kinds.PODS, "first")
         assert (await ground.until_phase("second", "Running"))["spec"]["nodeName"] == "big-1"

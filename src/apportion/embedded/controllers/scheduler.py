@@ -25,7 +25,7 @@ from apportion.core.catalog import Catalog
 from apportion.core.filters import Checks, resources
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
-from apportion.core.reasons import Reason
+from apportion.core.reasons import Code, Reason
 from apportion.embedded import podstatus
 from apportion.embedded.clock import stamp
 from apportion.embedded.controllers import pods, scheduler_scores, scheduler_words
@@ -172,33 +172,34 @@ class DefaultScheduler:
         if request is None:
             self._stuck.add(uid)
             return
-        fitting, reasons = self._fitting(request)
+        fitting, refusals = self._fitting(request)
         if not fitting:
             self._stuck.add(uid)
-            await self._tell(pod, scheduler_words.sentence(reasons))
+            preempts = pod["spec"].get("preemptionPolicy") != "Never"
+            await self._tell(pod, scheduler_words.sentence(refusals, preempts=preempts))
             return
         best = scheduler_scores.best(fitting, request, self._siblings)
         self._put_on(request, best.name)
         self._waiting.pop(uid, None)
         await self._bind(pod, best.name)
 
-    def _fitting(self, request: Request) -> tuple[list[NodeState], list[Reason]]:
+    def _fitting(self, request: Request) -> tuple[list[NodeState], list[list[Reason]]]:
         """Enough nodes that fit, and why the others looked at do not; each look begins where the last one ended."""
         checks = Checks(self._fleet, request)
         nodes = list(self._fleet)
         fitting: list[NodeState] = []
-        reasons: list[Reason] = []
+        refusals: list[list[Reason]] = []
         for step in range(len(nodes)):
             node = nodes[(self._start + step) % len(nodes)]
-            reason = checks.against_node(node) or resources.against_gpu_resources(node, request)
-            if reason is None:
-                fitting.append(node)
+            reasons = against(checks, node, request)
+            if reasons:
+                refusals.append(reasons)
             else:
-                reasons.append(reason)
+                fitting.append(node)
             if len(fitting) >= _ENOUGH:
                 self._start = (self._start + step + 1) % len(nodes)
                 break
-        return fitting, reasons
+        return fitting, refusals
 
     async def _bind(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
@@ -242,3 +243,14 @@ class DefaultScheduler:
             if not quiet:
                 self._recorder.warn(about_object(PODS, pod), "FailedScheduling", str(error))
             return None
+
+
+def against(checks: Checks, node: NodeState, request: Request) -> list[Reason]:
+    """What keeps a pod off a node: the first rule, but of resources all that are short."""
+    named = request.rules.required.names() if request.rules.required is not None else None
+    if named is not None and node.name not in named:
+        return [scheduler_words.NOT_NAMED]
+    reason = checks.against_node(node) or resources.against_gpu_resources(node, request)
+    if reason is not None and reason.code in {Code.PODS, Code.RESOURCE}:
+        return resources.shortages(node, request)
+    return [reason] if reason is not None else []
