@@ -72,7 +72,7 @@ async def test_r02_a_plane_lives_and_dies_with_its_pod(planes: Ground) -> None:
     assert back["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
     (second,) = processes(ground, "scheduler")
     assert second != before
-    assert await ground.logs(first["metadata"]["name"])
+    await ground.until_log(first["metadata"]["name"], "\n")
 
     await ground.delete(kinds.PODS, first["metadata"]["name"])
     await ground.until_gone(kinds.PODS, first["metadata"]["name"])
