@@ -14,6 +14,8 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
+from apportion.core.facts import SlicePlacement
+from apportion.core.plans import Bind, ClaimSlice, Plan
 from apportion.scheduler import commits
 from apportion.scheduler.main import Reign
 from apportion.scheduler.settings import Settings
@@ -107,6 +109,24 @@ async def test_s06_claims_of_pods_that_vanished_before_binding_are_removed(any_g
     await claim_for(ground, "ghost", "00000000-0000-0000-0000-000000000001", "n1")
     async with scheduling(ground):
         await no_claims(ground)
+
+
+async def test_s06_a_claim_that_another_leader_wrote_for_another_node_is_not_counted_on(any_ground: Ground) -> None:
+    """Else the pod would be bound to our node, without a claim there."""
+    ground = any_ground
+    await ground.node("n1")
+    await ground.node("n2")
+    uid = await ground.pod("a", slices={"1g.5gb": 1})
+    theirs = await claim_for(ground, "a", uid, "n2")
+    gpu = ground.gpus["n1"][0]
+    place = SlicePlacement("main", ("main",), 0, "1g.5gb", gpu, start=0, size=1)
+    plan = Plan((ClaimSlice(theirs.name, uid, "default", "a", "n1", place), Bind(uid, "default", "a", "n1")))
+    committer = commits.Committer(ground.client, namespace=NAMESPACE, holds=lambda: True)
+    result = await committer.commit(plan, [], [])
+    assert (result.outcome, result.standing) == (commits.Outcome.FAILED, set())
+    async with scheduling(ground):
+        assert await ground.bound("a") == {"a": "n2"}
+    assert [claim.spec.nodename for claim in await ground.claims()] == ["n2"]
 
 
 class Faltering(Election):

@@ -16,7 +16,7 @@ from enum import Enum
 
 from apportion.apis.claims import CREATED, AllocationClaim, PodReference, new_claim, state_condition
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PODS
-from apportion.apis.meta import Bare, to_wire
+from apportion.apis.meta import to_wire
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -45,7 +45,10 @@ class Outcome(Enum):
 
 @dataclass
 class Result:
-    """`standing` are claims of the plan that are on the server now."""
+    """`standing` are claims of the plan that are on the server now, as the plan wants them.
+
+    Another leader may have written one under the same name for another place; that one is not ours to count on.
+    """
 
     outcome: Outcome
     standing: set[str] = field(default_factory=set)
@@ -96,17 +99,7 @@ class Committer:
 
     async def _claim(self, operation: ClaimSlice) -> None:
         """Create the claim, or recognise it if an earlier attempt got that far."""
-        place = operation.placement
-        wanted = new_claim(
-            name=operation.name,
-            profile=place.profile,
-            gpu_uuid=place.gpu,
-            start=place.start,
-            size=place.size,
-            nodename=operation.node,
-            pod=PodReference(namespace=operation.namespace, name=operation.pod, uid=operation.uid),
-            containers=list(place.containers),
-        )
+        wanted = _wanted(operation)
         wanted.metadata.namespace = self._namespace
         self._check()
         try:
@@ -151,7 +144,7 @@ class Committer:
             self._check()
             try:
                 outcome = await self._outcome(bind)
-                standing = {claim.name for claim in plan.claims if await self._exists(claim.name)}
+                standing = {claim.name for claim in plan.claims if await self._stands(claim)}
             except errors.ClusterError as error:
                 log.debug("pod %s/%s: %s", bind.namespace, bind.name, error)
                 await asyncio.sleep(TRUTH_RETRY_SECONDS)
@@ -169,16 +162,32 @@ class Committer:
             return Outcome.FAILED
         return Outcome.BOUND if pod.spec.node_name == bind.node else Outcome.ELSEWHERE
 
-    async def _exists(self, name: str) -> bool:
+    async def _stands(self, operation: ClaimSlice) -> bool:
         try:
-            await self._client.get(ALLOCATION_CLAIMS, name, namespace=self._namespace, into=Bare)
+            claim = await self._client.get(
+                ALLOCATION_CLAIMS, operation.name, namespace=self._namespace, into=AllocationClaim
+            )
         except errors.NotFound:
             return False
-        return True
+        return claim.spec == _wanted(operation).spec
 
     def _check(self) -> None:
         if not self._holds():
             raise LeaseLost
+
+
+def _wanted(operation: ClaimSlice) -> AllocationClaim:
+    place = operation.placement
+    return new_claim(
+        name=operation.name,
+        profile=place.profile,
+        gpu_uuid=place.gpu,
+        start=place.start,
+        size=place.size,
+        nodename=operation.node,
+        pod=PodReference(namespace=operation.namespace, name=operation.pod, uid=operation.uid),
+        containers=list(place.containers),
+    )
 
 
 async def _all(steps: Sequence[Awaitable[None]]) -> None:
