@@ -11,9 +11,10 @@ from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import parse_pod
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from apportion.cluster.reports import node_facts
 from apportion.core import filters
 from apportion.core.catalog import Catalog
-from apportion.core.fleet import Fleet, NodeFacts
+from apportion.core.fleet import Fleet
 from apportion.core.volumes import Storage
 from apportion.scheduler import storage
 
@@ -54,15 +55,7 @@ def _fleet(world: JSON) -> Fleet:
     for name, labels in world["namespaces"].items():
         fleet.set_namespace(name, labels)
     for raw in world["nodes"]:
-        node = msgspec.convert(raw, Node)
-        facts = NodeFacts(
-            name=node.metadata.name,
-            labels=node.metadata.labels,
-            taints=tuple(node.spec.taints),
-            unschedulable=node.spec.unschedulable,
-            allocatable=node.allocatable(),
-        )
-        fleet.set_node(facts)
+        fleet.set_node(node_facts(msgspec.convert(raw, Node)))
     for raw in world["running"]:
         if raw["status"]["phase"] not in {"Succeeded", "Failed"}:
             fleet.add_pod(parse_pod(_pod(raw)), raw["spec"]["nodeName"])
