@@ -21,6 +21,7 @@ from apportion.cli.drawing import Gpu, Slice
 
 if TYPE_CHECKING:
     from apportion.apis.accelerators import Accelerator
+    from apportion.core.facts import SlicePlacement
     from apportion.core.ledger import Gpu as Ledger
     from apportion.core.node import NodeState
     from apportion.scheduler.sight import Sight
@@ -133,8 +134,8 @@ def _many(count: int, what: str) -> str:
 
 def _gpu(gpu: Ledger, owners: dict[str, str], states: dict[str, str]) -> Gpu:
     slices = [
-        Slice(piece.profile, piece.start, piece.size, owners.get(piece.owner, piece.owner), states.get(key, ""))
-        for key, piece in gpu.slices.items()
+        _slice(held.placement, owners.get(held.owner, held.owner), states.get(key, ""))
+        for key, held in gpu.slices.items()
     ]
     return Gpu(
         uuid=gpu.uuid,
@@ -144,6 +145,10 @@ def _gpu(gpu: Ledger, owners: dict[str, str], states: dict[str, str]) -> Gpu:
         owner=owners.get(gpu.whole, gpu.whole) if gpu.whole else "",
         healthy=gpu.facts.healthy,
     )
+
+
+def _slice(placement: SlicePlacement, owner: str, state: str) -> Slice:
+    return Slice(placement.profile, placement.start, placement.size, owner, state)
 
 
 def _fixed(gpu: Accelerator) -> Gpu:

@@ -14,7 +14,7 @@ from apportion.apis.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError, InputError
 from apportion.apis.nodes import Node
 from apportion.core.catalog import Catalog, Model
-from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
+from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, SlicePlacement
 
 log = logging.getLogger(__name__)
 
@@ -80,4 +80,4 @@ def block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign]) 
     for piece in set(old) - after:
         fleet.remove_slice(piece.key)
     for piece in after:
-        fleet.add_slice(piece.key, piece.gpu, piece.profile, piece.start, piece.size, "")
+        fleet.add_slice(piece.key, SlicePlacement(piece.gpu, piece.profile, piece.start, piece.size), "")

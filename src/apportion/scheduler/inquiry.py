@@ -15,13 +15,13 @@ from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.core import cycle, sentences
-from apportion.core.plans import Plan
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.reasons import Layer
 from apportion.core.refusals import Refusal
-from apportion.scheduler import adoption, leftovers, verdicts
+from apportion.core.statement import Statement
+from apportion.scheduler import leftovers
 from apportion.scheduler.sight import Sight
-from apportion.scheduler.verdicts import Verdict
 
 
 class State(StrEnum):
@@ -70,7 +70,7 @@ def inquire(sight: Sight, pod: Pod, policy: Policy) -> Answer:
         request = parse_pod(pod)
     except InputError as error:
         return Answer(key, State.INVALID, f"Cannot be scheduled: {error}", Layer.ADMISSION, told=told)
-    return _waiting(sight, key, request, list(slices), policy, told)
+    return _waiting(sight, key, request, policy, told)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
@@ -81,24 +81,12 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
     return Answer(key, State.PLACED, sentence, node=node, slices=slices)
 
 
-def _waiting(
-    sight: Sight, key: str, request: Request, claims: list[AllocationClaim], policy: Policy, told: str
-) -> Answer:
+def _waiting(sight: Sight, key: str, request: Request, policy: Policy, told: str) -> Answer:
     fleet = sight.mirror.fleet
-    if adoption.on_their_way_out(claims):
-        return _refused(key, verdicts.leaving(request), told)
-    if request.share is not None and not request.gated:
-        return _refused(key, verdicts.no_sharing(request), told)
     mark = fleet.checkpoint()
-    outcome = cycle.decide(fleet, [request], policy)
+    outcome = cycle.decide(fleet, Group.of(request), policy)
     fleet.rollback(mark)
-    if isinstance(outcome, Plan):
-        (bind,) = outcome.binds
-        sentence = f"Node {bind.node} can take it now."
-        return Answer(key, State.FITS, sentence, node=bind.node, told=told)
+    if isinstance(outcome, Statement):
+        return Answer(key, State.FITS, f"Node {outcome.node} can take it now.", node=outcome.node, told=told)
     state = State.GATED if request.gated else State.WAITING
     return Answer(key, state, sentences.of(outcome), outcome.layer, refusal=outcome, told=told)
-
-
-def _refused(key: str, verdict: Verdict, told: str) -> Answer:
-    return Answer(key, State.WAITING, verdict.sentence, verdict.refusal.layer, refusal=verdict.refusal, told=told)

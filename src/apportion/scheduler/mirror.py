@@ -1,16 +1,15 @@
 """The fleet as the cluster reports it, plus what we have decided and not seen confirmed yet.
 
-Informers call the `*_changed` methods. A plan is assumed the moment it is made: its pod and its slices
+Informers call the `*_changed` methods. A statement is assumed the moment it is made: its pod and its slices
 count as there. Each assumption ends when the informer shows the object (confirmed), when the commit
 failed and the server has no such object (`forget`), or when it was not seen for too long and a look at
-the server says that it is not there (`drop_*`).
+the server says that it is not there (`drop`).
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import msgspec
@@ -25,10 +24,11 @@ from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.cluster.reports import Foreign, GpuReader, block_foreign, foreign_slices, node_facts
 from apportion.core.catalog import Catalog
-from apportion.core.fleet import Fleet, GpuFacts
-from apportion.core.plans import Plan
+from apportion.core.changes import Change, Happened
+from apportion.core.fleet import Fleet, GpuFacts, SlicePlacement
+from apportion.core.operations import ObjectKind, ObjectRef, Operation
+from apportion.core.statement import Assumptions, Overdue, Statement
 from apportion.scheduler.backlog import Backlog
-from apportion.scheduler.changes import Change, Happened
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class Mirror:
         schedulers: tuple[str, ...] = names.OUR_SCHEDULERS,
     ) -> None:
         self.fleet = Fleet(catalog)
+        self.fleet.sharing = False  # nobody binds pods with a share yet
         self.backlog = backlog
         self._reader = GpuReader(catalog)
         self._now = now
@@ -66,8 +67,7 @@ class Mirror:
         self._accelerators: dict[str, NodeAccelerator] = {}
         self._gpus: dict[str, Gpus] = {}
         self._ready_agents: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid of a ready pod
-        self._assumed_pods: dict[str, float] = {}
-        self._assumed_claims: dict[str, float] = {}
+        self._assumptions = Assumptions(self.fleet)
 
     # What decisions need
 
@@ -81,43 +81,28 @@ class Mirror:
 
     # What was decided
 
-    def assume(self, plan: Plan) -> None:
-        """`decide` has entered the plan into the fleet: remember that nobody has confirmed it yet."""
-        for claim in plan.claims:
-            self._assumed_claims[claim.name] = math.inf
-        for bind in plan.binds:
-            self._assumed_pods[bind.uid] = math.inf
+    def assume(self, statement: Statement) -> None:
+        """`decide` has entered the statement into the fleet: remember that nobody has confirmed it yet."""
+        self._assumptions.decided(statement)
 
-    def written(self, plan: Plan) -> None:
-        """The plan is on the server; from now on the informers have to show it soon."""
-        for claim in plan.claims:
-            self._await_sight(self._assumed_claims, claim.name)
-        for bind in plan.binds:
-            self._await_sight(self._assumed_pods, bind.uid)
+    def written(self, statement: Statement) -> None:
+        """The statement is on the server; from now on the informers have to show it soon."""
+        self._assumptions.written(statement, self._now())
 
-    def forget(self, plan: Plan, standing: set[str]) -> None:
-        """The plan was not carried out; only the claims named in `standing` are on the server."""
-        for bind in plan.binds:
-            self.drop_pod(bind.uid)
-        for claim in plan.claims:
-            if claim.name in standing:
-                self._await_sight(self._assumed_claims, claim.name)
-            else:
-                self.drop_claim(claim.name)
+    def forget(self, statement: Statement, standing: Collection[ObjectRef]) -> None:
+        """The statement was not carried out; only what `standing` names is on the server."""
+        for operation in self._assumptions.undo(statement, self._now(), standing):
+            self._undone(operation)
 
-    def drop_pod(self, uid: str) -> None:
-        if self._assumed_pods.pop(uid, None) is not None:
-            self._pod_left(uid)
+    def drop(self, operation: Operation) -> None:
+        """The server does not have what the operation wrote."""
+        ref = operation.confirmed_by
+        if ref is not None and self._assumptions.drop(ref) is not None:
+            self._undone(operation)
 
-    def drop_claim(self, name: str) -> None:
-        if self._assumed_claims.pop(name, None) is not None and name not in self._claims:
-            self._slice_left(name)
-
-    def unconfirmed(self, older_than: float) -> tuple[list[str], list[str]]:
-        """Pods (uids) and claims (names) that were written that many seconds ago and not seen since."""
-        limit = self._now() - older_than
-        pods = [uid for uid, at in self._assumed_pods.items() if at <= limit]
-        return pods, [name for name, at in self._assumed_claims.items() if at <= limit]
+    def overdue(self, seconds: float) -> list[Overdue]:
+        """What was written that many seconds ago and not seen since."""
+        return self._assumptions.overdue(self._now() - seconds)
 
     # What the cluster says
 
@@ -149,21 +134,29 @@ class Mirror:
         assert subject is not None
         self.fleet.set_namespace(subject.metadata.name, new.metadata.labels if new is not None else None)
 
-    def storage_changed(self) -> None:
+    def storage_changed(self, ref: ObjectRef | None) -> None:
+        if ref is not None:
+            self._assumptions.confirm(ref)
         self._note(Happened.STORAGE_CHANGED, "")
 
     def claim_changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
         if new is None:
             assert old is not None
             self._claims.pop(old.name, None)
-            self._assumed_claims.pop(old.name, None)
+            self._confirm(ObjectKind.CLAIM, old.name)
             self._slice_left(old.name, old.spec.nodename)
             return
         self._claims[new.name] = new
-        self._assumed_claims.pop(new.name, None)
+        self._confirm(ObjectKind.CLAIM, new.name)
         spec = new.spec
         place = spec.mig_placement
-        self.fleet.add_slice(new.name, spec.gpu_uuid, spec.profile, place.start, place.size, spec.pod_ref.uid)
+        self.fleet.add_slice(
+            new.name,
+            SlicePlacement(spec.gpu_uuid, spec.profile, place.start, place.size),
+            spec.pod_ref.uid,
+            node=spec.nodename,
+            releasing=new.metadata.deleting,
+        )
         if old is not None and old.spec != spec:  # its agent gave it another place
             self._note(Happened.SLICE_FREED, old.spec.nodename, spec.pod_ref.uid)
 
@@ -176,7 +169,8 @@ class Mirror:
             return
         uid = subject.metadata.uid
         if new is None or new.terminal:
-            self._assumed_pods.pop(uid, None)
+            self._confirm(ObjectKind.POD, uid)
+            self._confirm(ObjectKind.POD_END, uid)
             self.backlog.withdraw(uid)
             self._pod_left(uid)
         elif new.spec.node_name:
@@ -188,9 +182,12 @@ class Mirror:
 
     # Parts of the above
 
-    def _await_sight(self, assumed: dict[str, float], key: str) -> None:
-        if key in assumed:
-            assumed[key] = self._now()
+    def _confirm(self, kind: ObjectKind, name: str) -> bool:
+        return self._assumptions.confirm(ObjectRef(kind, name)) is not None
+
+    def _undone(self, operation: Operation) -> None:
+        if operation.frees is not None:
+            self._note(*operation.frees)
 
     def _is_ours(self, pod: Pod) -> bool:
         """Gated pods are nobody's yet; deleted ones nobody's any more."""
@@ -199,7 +196,7 @@ class Mirror:
 
     def _pod_bound(self, old: Pod | None, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
-        assumed = self._assumed_pods.pop(uid, None) is not None
+        assumed = self._confirm(ObjectKind.POD, uid)
         self.backlog.withdraw(uid)
         known = self.fleet.pod_nodes.get(uid)
         if assumed and known == node and old is not None and _only_bound(old, pod):
@@ -235,7 +232,7 @@ class Mirror:
         record = self.fleet.slices.get(name)
         if record is not None:
             self.fleet.remove_slice(name)
-            self._note(Happened.SLICE_FREED, self.fleet.gpu_nodes.get(record.gpu, node), record.pod_uid)
+            self._note(Happened.SLICE_FREED, self.fleet.gpu_nodes.get(record.gpu, node), record.owner)
 
     def _agent_changed(self, subject: Pod, new: Pod | None) -> None:
         key = (subject.metadata.namespace, subject.metadata.name)

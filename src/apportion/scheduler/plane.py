@@ -7,9 +7,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from apportion.apis import kinds, names
+from apportion.apis import names
 from apportion.apis.errors import InputError
-from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -32,8 +31,6 @@ class Plane:
 
     def __init__(self, client: Client, election: Election, settings: Settings) -> None:
         now = clock.elapsed
-        self._client = client
-        self._namespace = settings.namespace
         self.sight = sight = Sight(client, namespace=settings.namespace, on_problem=self._on_problem)
         self._reporter = Reporter(
             client, Recorder(client, names.DAS_SCHEDULER), said=sight.said, now=now, busy=lambda: sight.backlog.busy
@@ -42,11 +39,11 @@ class Plane:
         self._leftovers = Leftovers(
             client, claims=sight.claims, pods=sight.pods, nodes=sight.nodes, holds=election.holds
         )
+        self._committer = Committer(client, namespace=settings.namespace, holds=election.holds)
         self._rounds = Rounds(
             sight.mirror,
-            sight.storage,
             sight.backlog,
-            Committer(client, namespace=settings.namespace, holds=election.holds),
+            self._committer,
             self._reporter,
             Policy.named(settings.policy),
             changed=sight.changed,
@@ -74,30 +71,9 @@ class Plane:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            pods, claims = self.sight.mirror.unconfirmed(UNCONFIRMED_SECONDS)
             with suppress(errors.ClusterError):
-                for name in claims:
-                    await self._check_claim(name)
-                for uid in pods:
-                    await self._check_pod(uid)
-
-    async def _check_claim(self, name: str) -> None:
-        try:
-            await self._client.get(kinds.ALLOCATION_CLAIMS, name, namespace=self._namespace, into=Bare)
-        except errors.NotFound:
-            self.sight.mirror.drop_claim(name)
-
-    async def _check_pod(self, uid: str) -> None:
-        waiting = self.sight.backlog.get(uid)
-        if waiting is None:
-            self.sight.mirror.drop_pod(uid)
-            return
-        request = waiting.request
-        try:
-            pod = await self._client.get(kinds.PODS, request.name, namespace=request.namespace, into=Pod)
-        except errors.NotFound:
-            self.sight.mirror.drop_pod(uid)
-            return
-        if pod.metadata.uid != uid or not pod.spec.node_name:
-            self.sight.mirror.drop_pod(uid)
-            self.sight.backlog.retry(uid)
+                for statement, operation in self.sight.mirror.overdue(UNCONFIRMED_SECONDS):
+                    if not await self._committer.stands(operation):
+                        self.sight.mirror.drop(operation)
+                        if operation in statement.binds:
+                            self.sight.backlog.retry(statement.group.key)

@@ -9,30 +9,30 @@ same refusal without another search.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from apportion.apis.claims import AllocationClaim
+import msgspec
+
 from apportion.cluster import errors
-from apportion.core import cycle, sentences
-from apportion.core.plans import Plan
+from apportion.core import adoption, cycle, refusals, sentences
 from apportion.core.policies import Policy
-from apportion.scheduler import adoption, metrics, verdicts
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
+from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import Committer, Outcome, Result
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.mirror import Mirror
-from apportion.scheduler.storage import StorageMirror
-from apportion.scheduler.verdicts import Verdict
 
 log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.01
 BREATH_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
-LET_GO_AFTER = 3  # failed attempts after which a pod's claims are given up
+GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 
 
@@ -42,7 +42,6 @@ class Rounds:
     def __init__(
         self,
         mirror: Mirror,
-        storage: StorageMirror,
         backlog: Backlog,
         committer: Committer,
         reporter: Reporter,
@@ -51,7 +50,7 @@ class Rounds:
         changed: asyncio.Event,
         now: Callable[[], float],
     ) -> None:
-        self._mirror, self._storage, self._backlog = mirror, storage, backlog
+        self._mirror, self._backlog = mirror, backlog
         self._committer, self._reporter = committer, reporter
         self._policy = policy
         self._changed = changed
@@ -92,15 +91,15 @@ class Rounds:
             metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
-        hopeless: set[bytes] = set()  # wishes without a place: within a round a fleet hardly empties
+        unschedulable: set[bytes] = set()  # within a round a fleet hardly empties
         left: list[Waiting] = []
         async for entry in self._with_breath(taken):
-            outcome = self._decide(entry, hopeless)
+            outcome = self._decide(entry, unschedulable)
             if outcome is None:
                 left.append(entry)
             else:
                 self._follow_up(entry, outcome)
-        refused: dict[bytes, Verdict] = {}
+        refused: dict[bytes, Refusal] = {}
         async for entry in self._with_breath(left):
             self._follow_up(entry, self._explain(entry, refused))
 
@@ -108,96 +107,84 @@ class Rounds:
         """Those that still wait when their turn comes; now and then informers and commits get a turn."""
         breath = time.monotonic() + BREATH_SECONDS
         for entry in entries:
-            if self._backlog.get(entry.uid) is entry:
+            if self._backlog.get(entry.key) is entry:
                 yield entry
             if time.monotonic() > breath:
                 await asyncio.sleep(0)
                 breath = time.monotonic() + BREATH_SECONDS
 
-    def _follow_up(self, entry: Waiting, outcome: Plan | Verdict) -> None:
-        if isinstance(outcome, Plan):
+    def _follow_up(self, entry: Waiting, outcome: Statement | Refusal) -> None:
+        if isinstance(outcome, Statement):
             metrics.DECISIONS.labels("placed").inc()
             self._mirror.assume(outcome)
             self._backlog.start(entry)
-            self._spawn(self._carry_out(entry, outcome, self._mirror.claims_of(entry.uid)))
+            self._spawn(self._carry_out(entry, outcome))
         else:
             metrics.DECISIONS.labels("refused").inc()
-            self._backlog.park(entry, outcome.refusal)
-            self._reporter.waits(entry.request, outcome.sentence)
+            self._backlog.park(entry, outcome)
+            for request in entry.group.members:
+                self._reporter.waits(request, sentences.of(outcome))
+            if outcome.code is Code.CLAIMS_GIVEN_UP:
+                log.info("pod %s: %s", entry.group.name, outcome.detail)
+                self._spawn(self._release_claims(entry))
 
-    def _decide(self, entry: Waiting, hopeless: set[bytes]) -> Plan | Verdict | None:
-        """None if the pod has no place, which is to be explained later."""
-        request = entry.request
-        if self._mirror.fleet.slices_of(entry.uid):
-            return self._with_claims(entry, self._mirror.claims_of(entry.uid))
-        if request.share is not None:
-            return verdicts.no_sharing(request)
-        if entry.wish in hopeless:
+    def _decide(self, entry: Waiting, unschedulable: set[bytes]) -> Statement | Refusal | None:
+        """None if there is no place, which is to be explained later."""
+        group, fleet = entry.group, self._mirror.fleet
+        held = tuple(slice_ for uid in group.uids for slice_ in fleet.slices_of(uid))
+        if held and entry.attempts >= GIVE_UP_AFTER and not adoption.leaving(held):
+            return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
+        if not held and wish(entry) in unschedulable:
             return None
-        outcome = cycle.decide(self._mirror.fleet, [request], self._policy, explained=False)
-        if isinstance(outcome, Plan):
+        outcome = cycle.decide(fleet, group, self._policy, explained=False)
+        if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
-        hopeless.add(entry.wish)
+        unschedulable.add(wish(entry))
         return None
 
-    def _explain(self, entry: Waiting, refused: dict[bytes, Verdict]) -> Plan | Verdict:
-        """Why there is no place; a plan after all if one came free while the round took breath."""
-        request = entry.request
-        known = refused.get(entry.wish)
+    def _explain(self, entry: Waiting, refused: dict[bytes, Refusal]) -> Statement | Refusal:
+        """Why there is no place; a statement after all if one came free meanwhile."""
+        known = refused.get(wish(entry))
         if known is not None:
-            return Verdict(dataclasses.replace(known.refusal, uid=request.uid, pod=request.key), known.sentence)
-        outcome = cycle.decide(self._mirror.fleet, [request], self._policy)
-        if isinstance(outcome, Plan):
-            return outcome
-        refused[entry.wish] = verdict = Verdict(outcome, sentences.of(outcome))
-        return verdict
+            return known
+        outcome = cycle.decide(self._mirror.fleet, entry.group, self._policy)
+        if isinstance(outcome, Refusal):
+            refused[wish(entry)] = outcome
+        return outcome
 
-    def _with_claims(self, entry: Waiting, claims: list[AllocationClaim]) -> Plan | Verdict:
-        """The pod has claims from an earlier attempt, of ours or of a leader before us."""
-        request, fleet = entry.request, self._mirror.fleet
-        if adoption.on_their_way_out(claims):
-            return verdicts.leaving(request)
-        problem = adoption.obstacle(fleet, request, claims)
-        if problem is None and entry.attempts < LET_GO_AFTER:
-            outcome = cycle.decide(fleet, [request], self._policy)
-            if isinstance(outcome, Plan):
-                return outcome
-            problem = "they do not suffice"
-        log.info("pod %s gives up its claims: %s", request.key, problem or "binding failed again and again")
-        self._spawn(self._let_go(entry, claims))
-        return verdicts.refused(
-            request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}"
-        )
-
-    async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
-        volumes = [step for bind in plan.binds for step in self._storage.steps(entry.request, bind.node)]
-        result = await self._committer.commit(plan, adopted, volumes)
-        metrics.COMMITS.labels(result.outcome.value).inc()
-        if result.outcome is Outcome.BOUND:
-            self._mirror.written(plan)
+    async def _carry_out(self, entry: Waiting, statement: Statement) -> None:
+        result = await self._committer.commit(statement)
+        for outcome in result.outcomes.values():
+            metrics.COMMITS.labels(outcome.value).inc()
+        if result.bound:
+            self._mirror.written(statement)
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
-            self._reporter.placed(entry.request, plan)
+            self._reporter.placed(statement)
         else:
-            self._undo(entry, plan, result)
+            self._undo(entry, statement, result)
 
-    def _undo(self, entry: Waiting, plan: Plan, result: Result) -> None:
-        self._mirror.forget(plan, result.standing)
-        if result.outcome is Outcome.FAILED:
-            self._backlog.retry(entry.uid)
-            self._reporter.waits(entry.request, f"Placing the pod failed and is tried again: {result.reason}")
-        else:  # the informer reports the pod's end, `Leftovers` removes its claims
-            self._reporter.forget(entry.uid)
+    def _undo(self, entry: Waiting, statement: Statement, result: Result) -> None:
+        self._mirror.forget(statement, result.standing)
+        for bind in statement.binds:
+            if result.outcomes[bind.uid] is Outcome.FAILED:
+                text = f"Placing the pod failed and is tried again: {result.reason}"
+                self._reporter.waits(bind.request, text)
+            else:  # the informer reports the pod's end, `Leftovers` removes its claims
+                self._reporter.forget(bind.uid)
+        if Outcome.FAILED in result.outcomes.values():
+            self._backlog.retry(entry.key)
         self._changed.set()
 
-    async def _let_go(self, entry: Waiting, claims: list[AllocationClaim]) -> None:
+    async def _release_claims(self, entry: Waiting) -> None:
+        claims = [claim for uid in entry.group.uids for claim in self._mirror.claims_of(uid)]
         try:
-            await self._committer.let_go(claims)
+            await self._committer.release(claims)
         except errors.ClusterError as error:
-            log.warning("claims of pod %s: %s", entry.request.key, error)
+            log.warning("claims of pod %s: %s", entry.group.name, error)
         else:
             if claims:
                 return  # their end wakes the pod
-        self._backlog.retry(entry.uid)
+        self._backlog.retry(entry.key)
         self._changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -210,3 +197,8 @@ class Rounds:
         if not task.cancelled() and task.exception() is not None and self._failure is None:
             self._failure = task.exception()
             self._changed.set()
+
+
+def wish(entry: Waiting) -> bytes:
+    members = [msgspec.structs.replace(each, uid="", name="", created="", owner=None) for each in entry.group.members]
+    return msgspec.json.encode(members)

@@ -1,21 +1,14 @@
-"""What the fleet knows about volumes, and what must be written before a pod with unbound ones is bound.
-
-A claim whose class waits for the first consumer is provisioned, or tied to a ready-made volume, only
-after a scheduler has chosen the node: an annotation on the claim, or a reservation on the volume. The
-volume controller then binds the two while the kubelet waits for them.
-"""
+"""What the fleet knows about volumes: claims, volumes and classes as informers show them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from apportion.apis import kinds, quantity
 from apportion.apis.errors import InputError
-from apportion.apis.kinds import Kind
 from apportion.apis.meta import ObjectMeta
-from apportion.apis.request import Request
 from apportion.apis.volumes import (
     SELECTED_NODE,
     STORAGE,
@@ -27,26 +20,17 @@ from apportion.apis.volumes import (
 )
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
-from apportion.core.filters.storage import volumes_for
 from apportion.core.fleet import Fleet
+from apportion.core.operations import ObjectKind, ObjectRef
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
 
 log = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
-    """One patch that must be on the server before the binding."""
-
-    kind: Kind
-    name: str
-    namespace: str | None
-    patch: dict[str, Any]
-
-
 class StorageMirror:
     """Follows claims, volumes and classes. Pods without claims never need it."""
 
-    def __init__(self, client: Client, fleet: Fleet, on_change: Callable[[], None]) -> None:
+    def __init__(self, client: Client, fleet: Fleet, on_change: Callable[[ObjectRef | None], None]) -> None:
         self._fleet = fleet
         self._on_change = on_change
         self._storage = fleet.storage = Storage()
@@ -57,37 +41,18 @@ class StorageMirror:
         self.volumes.on_change(self._volume_changed)
         self.classes.on_change(self._class_changed)
 
-    def steps(self, request: Request, node: str) -> list[Step]:
-        """What has to be written for the pod's unbound claims once it goes to this node."""
-        state = self._fleet.nodes.get(node)
-        if not request.rules.claims or state is None or state.facts is None:
-            return []
-        chosen = volumes_for(self._storage, request, state.facts)
-        return [self._step(request.namespace, claim, volume, node) for claim, volume in chosen.items()]
-
-    def _step(self, namespace: str, name: str, volume: str | None, node: str) -> Step:
-        if volume is None:
-            patch: dict[str, Any] = {"metadata": {"annotations": {SELECTED_NODE: node}}}
-            return Step(kinds.PERSISTENT_VOLUME_CLAIMS, name, namespace, patch)
-        claim, target = self.claims.get(name, namespace), self.volumes.get(volume)
-        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
-        if claim is not None:
-            reference["uid"] = claim.metadata.uid
-        patch = {"spec": {"claimRef": reference}}
-        if target is not None:
-            patch["metadata"] = {"resourceVersion": target.metadata.resource_version}
-        return Step(kinds.PERSISTENT_VOLUMES, volume, None, patch)
-
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
-        self._set(self._storage.claims, old, new, _claim_facts)
+        self._set(self._storage.claims, old, new, _claim_facts, ObjectKind.VOLUME_CLAIM)
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        self._set(self._storage.volumes, old, new, _volume_facts)
+        self._set(self._storage.volumes, old, new, _volume_facts, ObjectKind.VOLUME)
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        self._set(self._storage.classes, old, new, _class_facts)
+        self._set(self._storage.classes, old, new, _class_facts, None)
 
-    def _set(self, table: dict[str, Any], old: Any, new: Any, facts_of: Callable[[Any], Any]) -> None:
+    def _set(
+        self, table: dict[str, Any], old: Any, new: Any, facts_of: Callable[[Any], Any], kind: ObjectKind | None
+    ) -> None:
         key = _key((new or old).metadata)
         before = table.get(key)
         if new is None:
@@ -95,19 +60,21 @@ class StorageMirror:
         else:
             table[key] = facts_of(new)
         if table.get(key) != before:
-            self._on_change()
+            self._on_change(ObjectRef(kind, key) if kind is not None else None)
 
 
 def _claim_facts(claim: PersistentVolumeClaim) -> ClaimFacts:
     spec = claim.spec
     return ClaimFacts(
         volume=spec.volume_name,
+        selected_node=claim.metadata.annotations.get(SELECTED_NODE, ""),
         storage_class=spec.storage_class_name,
         access_modes=tuple(spec.access_modes),
         volume_mode=spec.volume_mode,
         size=_size(spec.resources.requests),
         selector=spec.selector,
         deleting=claim.metadata.deleting,
+        uid=claim.metadata.uid,
     )
 
 
@@ -122,6 +89,7 @@ def _volume_facts(volume: PersistentVolume) -> VolumeFacts:
         volume_mode=spec.volume_mode,
         size=_size(spec.capacity),
         phase=volume.status.phase,
+        version=volume.metadata.resource_version,
     )
 
 

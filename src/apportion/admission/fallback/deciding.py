@@ -62,8 +62,7 @@ def judge(standing: Standing, case: Case, now: float) -> Verdict:
         request = case.request(steps)
         plan = standing.place(request)
         if plan is not None:
-            node = plan.binds[0].node
-            held = tuple(pieces(plan))
+            node, held = plan.node, pieces(plan)
             plan.undo(standing.fleet)
             if case.dry_run:
                 return Verdict(Outcome.PLACED, steps, node=node)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from apportion.admission.fallback.promises import Piece, Promise
+from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.claims import AllocationClaim
@@ -26,11 +26,10 @@ from apportion.apis.request import Request, parse_pod
 from apportion.cluster.reports import GpuReader, block_foreign, foreign_slices, node_facts
 from apportion.core import cycle
 from apportion.core.catalog import Catalog
-from apportion.core.choosing import best_seat
 from apportion.core.filters import nodes as node_rules
-from apportion.core.fleet import Fleet
-from apportion.core.plans import Plan
+from apportion.core.fleet import Fleet, Reservation, SlicePlacement
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
+from apportion.core.statement import Statement
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class Standing:
         self._accelerators: dict[str, NodeAccelerator] = {}
         self._plain, self._graded = Policy(FIRST_FIT), Policy(FRAGMENTATION)
         self._unbound: dict[str, tuple[tuple[str, int], Request]] = {}  # uid -> age, request
-        self._thought: dict[str, Plan] = {}
+        self._thought: dict[str, Statement] = {}
         self._promised: dict[str, Promise] = {}
         self._arrivals = itertools.count()
         self._youngest = ("", 0)
@@ -88,7 +87,9 @@ class Standing:
         else:
             spec, place = new.spec, new.spec.mig_placement
             self._forget_thought(spec.pod_ref.uid)
-            self.fleet.add_slice(new.name, spec.gpu_uuid, spec.profile, place.start, place.size, spec.pod_ref.uid)
+            placement = SlicePlacement(spec.gpu_uuid, spec.profile, place.start, place.size)
+            releasing = new.metadata.deleting
+            self.fleet.add_slice(new.name, placement, spec.pod_ref.uid, node=spec.nodename, releasing=releasing)
         self._stale = True
 
     def namespace_changed(self, old: Bare | None, new: Bare | None) -> None:
@@ -129,10 +130,9 @@ class Standing:
         self._fresh.clear()
         self._stale = False
 
-    def place(self, request: Request) -> Plan | None:
+    def place(self, request: Request) -> Statement | None:
         """Put a pod on a node that can take it now; `plan.undo(fleet)` takes it back. Gates do not matter here."""
-        seat = best_seat(self.fleet, request, self._graded if request.slices else self._plain)
-        return Plan(tuple(cycle.assume(self.fleet, request, seat))) if seat is not None else None
+        return cycle.place(self.fleet, request, self._graded if request.slices else self._plain)
 
     def fits_but_for_promises(self, request: Request) -> bool:
         if not self._promised or self._devices_are_gone(request):
@@ -184,9 +184,8 @@ class Standing:
                 found.append(node.name)
                 if len(found) > most:
                     return [], {}
-        promised = {_key(promise) for promise in self._promised.values()}
         pods = ((uid, name, held) for name in found for uid, held in self.fleet.nodes[name].pods.items())
-        return found, {uid: name for uid, name, held in pods if uid not in promised and wants_mig(held)}
+        return found, {uid: name for uid, name, held in pods if wants_mig(held)}
 
     # Parts of the above
 
@@ -196,7 +195,7 @@ class Standing:
         plan = self._thought.get(uid)
         self._unbound.pop(uid, None)
         if plan is not None:
-            self._stale = self._stale or plan.binds[0].node != node
+            self._stale = self._stale or plan.node != node
             self._forget_thought(uid)
         elif uid not in self.fleet.pod_nodes:
             self._stale = True
@@ -238,15 +237,10 @@ class Standing:
 
     def _give(self, promise: Promise) -> None:
         key = _key(promise)
-        for number, piece in enumerate(promise.pieces):
-            self.fleet.add_slice(f"{key}/{number}", piece.gpu, piece.profile, piece.start, piece.size, key)
-        self.fleet.add_pod(Request(key, "", key, resources=promise.resources), promise.node)
+        self.fleet.reserve(Reservation(key, promise.node, promise.resources, promise.pieces, owner=promise.id))
 
     def _take_back(self, promise: Promise) -> None:
-        key = _key(promise)
-        self.fleet.remove_pod(key)
-        for number in range(len(promise.pieces)):
-            self.fleet.remove_slice(f"{key}/{number}")
+        self.fleet.release_reservation(_key(promise))
 
     def _set_gpus(self, node: str) -> None:
         accelerator = self._accelerators.get(node)
@@ -264,10 +258,8 @@ def devices(request: Request) -> dict[str, int]:
     return {name: count for name, count in request.resources.items() if name.startswith(prefixes)}
 
 
-def pieces(plan: Plan) -> Iterator[Piece]:
-    for claim in plan.claims:
-        place = claim.placement
-        yield Piece(place.gpu, place.profile, place.start, place.size)
+def pieces(plan: Statement) -> tuple[SlicePlacement, ...]:
+    return tuple(claim.placement for claim in plan.claims)
 
 
 def readable(pod: Pod) -> Request | None:
