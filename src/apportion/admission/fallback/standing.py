@@ -23,7 +23,6 @@ from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
-from apportion.cluster.reports import GpuReader, block_foreign, foreign_slices, node_facts
 from apportion.core import cycle
 from apportion.core.catalog import Catalog
 from apportion.core.choosing import best_seat
@@ -31,6 +30,8 @@ from apportion.core.filters import nodes as node_rules
 from apportion.core.fleet import Fleet
 from apportion.core.plans import Plan
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
+from apportion.view.accelerators import GpuReader, block_foreign, foreign_slices
+from apportion.view.nodes import node_facts
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.cluster import errors
 from apportion.cluster.events import Recorder
-from apportion.cluster.reports import node_facts
 from apportion.core.catalog import Catalog
 from apportion.core.filters import Checks, resources
 from apportion.core.fleet import Fleet
@@ -30,6 +29,7 @@ from apportion.embedded import podstatus
 from apportion.embedded.clock import stamp
 from apportion.embedded.controllers import pods, scheduler_scores, scheduler_words
 from apportion.embedded.controllers.control import Control, Json, about_object, deleting
+from apportion.view.nodes import node_facts
 
 log = logging.getLogger(__name__)
 
