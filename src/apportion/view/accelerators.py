@@ -109,7 +109,7 @@ class Accelerators:
 
     def node_removed(self, node: str) -> None:
         """The fleet has forgotten the node with its GPUs."""
-        block_foreign(self._fleet, self._reports.pop(node, Report()).foreign, ())
+        _block_foreign(self._fleet, self._reports.pop(node, Report()).foreign, ())
 
     def refresh(self, node: str) -> None:
         """Bring the fleet in line with the node's report."""
@@ -120,7 +120,7 @@ class Accelerators:
         self._reports[node] = report
         if (known.gpus, known.ready) != (report.gpus, report.ready):
             self._fleet.set_gpus(node, report.gpus, ready=report.ready)
-        block_foreign(self._fleet, known.foreign, report.foreign)
+        _block_foreign(self._fleet, known.foreign, report.foreign)
         self._changes.note(Happened.NODE_CHANGED, node)
 
     def _report(self, node: str) -> Report:
@@ -128,19 +128,19 @@ class Accelerators:
         if accelerator is None:
             return Report()
         ready = accelerator.ready and self._has_agent(accelerator)
-        return Report(self._reader.facts(accelerator), ready, foreign_slices(accelerator))
+        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator))
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
         return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
 
 
-def foreign_slices(accelerator: NodeAccelerator) -> tuple[Foreign, ...]:
+def _foreign_slices(accelerator: NodeAccelerator) -> tuple[Foreign, ...]:
     gpus = accelerator.status.gpus
     return tuple(Foreign(gpu.uuid, it.start, it.size, it.profile) for gpu in gpus for it in gpu.foreign)
 
 
-def block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign]) -> None:
+def _block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign]) -> None:
     """Slices of others hold their places and belong to no pod; with its profile one counts for limits too."""
     after = set(new)
     for piece in set(old) - after:
