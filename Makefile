@@ -69,7 +69,7 @@ generate: $(VENV)/.develop ## stubs, CRDs and tables that scripts make from thei
 	$(BIN)/python tools/generate/protos.py
 	$(BIN)/python tools/generate/crds.py
 	$(BIN)/python tools/generate/fields.py
-	$(BIN)/python tools/generate/internals.py
+	$(BIN)/python tools/generate/internal_pod_form.py
 	$(BIN)/python tools/generate/merge_rules.py
 
 setup: $(VENV)/.runtime ## a simulated GPU cluster with MIG devices (examples/mig-fallback)

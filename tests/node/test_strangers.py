@@ -11,7 +11,6 @@ from apportion.apis.nodes import Node
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
 from apportion.core.catalog import Catalog
-from apportion.embedded.kubelet.devices.plugin import PluginError
 from apportion.node import startup
 from apportion.node.claimstore import ClaimStore
 from apportion.node.drivers.emulated import EmulatedDriver
@@ -21,6 +20,7 @@ from apportion.node.slicebook import Entry, SliceBook
 from apportion.node.slicing import Slicing
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.mirror import Mirror
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.ground import GPUS, NODE, Ground
 from tests.node.test_trouble import has_event
 
