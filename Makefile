@@ -52,6 +52,7 @@ bench: $(VENV)/.develop ## speed and packing beside their baselines
 	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.node
 	$(BIN)/python -m benchmarks.scheduling
+	$(BIN)/python -m benchmarks.waiting
 
 soak: $(VENV)/.develop ## the long campaigns in full count
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
