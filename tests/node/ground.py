@@ -26,8 +26,8 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
 from apportion.node.agent import Agent
-from apportion.node.drivers.emulated import EmulatedDriver
-from apportion.node.partitioner import Partitioner
+from apportion.node.hardware.drivers.emulated import EmulatedDriver
+from apportion.node.hardware.partitioner import Partitioner
 from apportion.node.settings import Settings
 from pocketkube.api.in_process_transport import LocalTransport
 from pocketkube.api.request_attributes import AUTHENTICATED, User

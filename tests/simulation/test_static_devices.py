@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from apportion.apis import kinds, migconfig, names
-from apportion.node import capacity
+from apportion.node.kubelet import capacity
 from pocketkube.kubelet.containers import cdi
 from pocketkube.kubelet.devices.ledger import AllocationError
 from tests.node.ground import GPUS, JSON, NODE, Ground, container, ground
