@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from apportion.admission import guard, mechanism, metrics, reviewing
-from apportion.admission.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.certificates.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.certificates.trust import Caller, Publisher
 from apportion.admission.fallback import decision_log
 from apportion.admission.fallback.decision_rounds import DecisionRounds, Patience
 from apportion.admission.fallback.promise_store import PromiseStore
@@ -23,7 +24,6 @@ from apportion.admission.fallback.reviewer import Reviewer
 from apportion.admission.knowledge import Knowledge
 from apportion.admission.optional import OptionalKinds
 from apportion.admission.server import AdmissionServer, Limits, Rule
-from apportion.admission.trust import Caller, Publisher
 from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
 from apportion.cluster import probes
