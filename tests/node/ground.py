@@ -31,8 +31,8 @@ from apportion.embedded.api.server import ApiServer
 from apportion.embedded.kubelet import cdi
 from apportion.embedded.kubelet.cgroups import Cgroups
 from apportion.embedded.kubelet.devices.node_devices import NodeDevices
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.agent import Agent
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
 from apportion.node.hardware.partitioner import Partitioner
 from apportion.node.settings import Settings
 

@@ -15,8 +15,8 @@ from apportion.apis import claims
 from apportion.embedded.kubelet.cdi import CdiError
 from apportion.embedded.kubelet.devices.ledger import AllocationError
 from apportion.embedded.kubelet.devices.plugin import PluginError
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node import atomic_files
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
 from tests.node.ground import NODE, Ground, ground
 from tests.node.tripwire import Tripwire, WiredDriver, WiredFiles, client
 

@@ -6,7 +6,7 @@ import pytest
 
 from apportion.apis import claims, kinds, names
 from apportion.embedded.kubelet.devices.plugin import PluginError
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from tests.node.ground import GPUS, NODE, Ground
 from tests.node.test_failures import message_has

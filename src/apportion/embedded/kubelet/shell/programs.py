@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from apportion.apis import names
-from apportion.apis.smi import command, script
-from apportion.apis.smi.view import Board, Machine
 from apportion.embedded.clock import Clock, stamp
 from apportion.embedded.kubelet.shell.streams import Files, Streams
+from apportion.emulation.nvidia_smi import command, script
+from apportion.emulation.nvidia_smi.machine import Board, Machine
 
 FOREVER = 10 * 365 * 86_400.0
 _NVIDIA_SMI = "/usr/bin/nvidia-smi"
