@@ -119,7 +119,7 @@ class Rounds:
             metrics.DECISIONS.labels("placed").inc()
             self._mirror.assume(outcome)
             self._backlog.start(entry)
-            self._spawn(self._carry_out(entry, outcome, self._mirror.claims_of(entry.uid)))
+            self._spawn(self._carry_out(entry, outcome))
         else:
             metrics.DECISIONS.labels("refused").inc()
             self._backlog.park(entry, outcome.refusal)
@@ -169,9 +169,9 @@ class Rounds:
             request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}"
         )
 
-    async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
+    async def _carry_out(self, entry: Waiting, plan: Plan) -> None:
         volumes = [step for bind in plan.binds for step in self._storage.steps(entry.request, bind.node)]
-        result = await self._committer.commit(plan, adopted, volumes)
+        result = await self._committer.commit(plan, volumes)
         metrics.COMMITS.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:
             self._mirror.written(plan)
