@@ -1,0 +1,1 @@
+"""What is emulated about GPUs, so that everything runs without one."""
