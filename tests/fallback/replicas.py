@@ -21,6 +21,7 @@ import yaml
 
 from apportion import manifests
 from apportion.apis import names
+from apportion.cluster import access
 from tests.fallback.ground import MEDIUM, SMALL, endpoint
 from tests.grounds.api import Api, RefusedError
 from tests.grounds.cluster import Cluster
@@ -121,7 +122,7 @@ class Replicas:
             address = urlsplit(server["server"])
             host, port = str(address.hostname), str(address.port)
         return {
-            names.SERVICE_ACCOUNT_DIR_ENV: str(folder),
+            access.SERVICE_ACCOUNT_DIR_ENV: str(folder),
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
         }
