@@ -15,11 +15,11 @@ from apportion.apis.meta import ObjectMeta
 from apportion.apis.nodes import Node, NodeStatus
 from apportion.cli import smi, state
 from apportion.cluster.client import Client
-from apportion.embedded.api.local import LocalTransport
-from apportion.embedded.api.server import ApiServer
 from apportion.emulation.nvidia_smi import script
 from apportion.emulation.nvidia_smi.machine import Board, Machine
 from apportion.emulation.simulator import Simulator, describe
+from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.server import ApiServer
 from tests.simulation.terminal import EXAMPLE, Terminal
 
 GPUS = json.dumps([{"product": "NVIDIA-H200", "count": 4, "memoryMiB": 71680}])

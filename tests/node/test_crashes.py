@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pytest
 
 from apportion.apis import claims
-from apportion.embedded.kubelet.cdi import CdiError
-from apportion.embedded.kubelet.devices.ledger import AllocationError
-from apportion.embedded.kubelet.devices.plugin import PluginError
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node import atomic_files
+from pocketkube.kubelet.containers.cdi import CdiError
+from pocketkube.kubelet.devices.ledger import AllocationError
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.ground import NODE, Ground, ground
 from tests.node.tripwire import Tripwire, WiredDriver, WiredFiles, client
 

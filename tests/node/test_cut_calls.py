@@ -12,10 +12,10 @@ from contextlib import suppress
 import pytest
 
 from apportion.apis import claims
-from apportion.embedded.api.http import HttpShell
-from apportion.embedded.kubelet.cdi import CdiError
-from apportion.embedded.kubelet.devices.ledger import AllocationError
-from apportion.embedded.kubelet.devices.plugin import PluginError
+from pocketkube.api.http import HttpShell
+from pocketkube.kubelet.containers.cdi import CdiError
+from pocketkube.kubelet.devices.ledger import AllocationError
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.cutting import CuttingProxy, cutting
 from tests.node.ground import Ground, ground
 from tests.node.test_process import command, environment_of, flags_of

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from apportion.apis import claims, kinds
-from apportion.embedded.kubelet.devices.plugin import PluginError
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.ground import GPUS, JSON, Ground
 
 

@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 from apportion.apis import claims, kinds
-from apportion.embedded.api.http import HttpShell
-from apportion.embedded.kubelet.devices.plugin import PluginError
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
+from pocketkube.api.http import HttpShell
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.ground import GPUS, NODE, Ground
 from tests.node.test_failures import inject
 from tests.node.test_process import environment_of, flags_of

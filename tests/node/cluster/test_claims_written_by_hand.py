@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from apportion.apis import claims, kinds, names
-from apportion.embedded.kubelet.devices.plugin import PluginError
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.ground import GPUS, NODE, Ground
 from tests.node.test_failures import message_has
 
