@@ -1,8 +1,8 @@
 """Which contract rule was seen to hold where: a pytest plugin that keeps the outcome of every test that cites one.
 
-A test cites a rule by its name (`test_s06_...`, `test_d01_d03_...`). Outcomes go to `.cache/rules.json`, one entry a
-test, so that a run of a part refreshes that part only; tests that a whole file no longer has are forgotten.
-`make rules` prints the table.
+A test cites a rule by its name (`test_s06_...`, `test_d01_d03_...`), a scenario too (`s04 seven of ...`). Outcomes
+go to `.cache/rules.json`, one entry a test, so that a run of a part refreshes that part only; tests that a whole file
+no longer has are forgotten. `make rules` prints the table.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 REPORT = Path(__file__).parent.parent / ".cache" / "rules.json"
 CITATION = re.compile(r"(?<=_)([dsmgqfxr]\d\d)(?=_|$|\[)")
+SCENARIO = re.compile(r"test_scenario\[((?:[dsmgqfxr]\d\d )+)")
 
 _outcomes: dict[str, dict[str, object]] = {}
 _collected: set[str] = set()
 
 
 def cited_rules(test_name: str) -> list[str]:
+    if scenario := SCENARIO.match(test_name):
+        return sorted(scenario[1].upper().split())
     return sorted({rule.upper() for rule in CITATION.findall(test_name.split("[", maxsplit=1)[0])})
 
 
