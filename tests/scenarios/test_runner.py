@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner, Result
 
 from apportion.cli.lab import app
-from apportion.lab.scenarios import files, running
+from apportion.lab.scenarios import files, form, running
 
 CLUSTER = """
 nodes:
@@ -231,3 +232,18 @@ def test_the_command_prints_a_table_and_reads_standard_input(cluster: str) -> No
     assert bad.exit_code == 1
     assert "new should be on n1 but is on n0" in bad.stdout
     assert "0 of 1 scenarios are ok" in bad.stdout
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "scenarios.md"
+
+
+def test_the_documented_example_holds(tmp_path: Path) -> None:
+    path = tmp_path / "example.yaml"
+    path.write_text(DOCUMENT.read_text().split("```yaml\n")[1].split("```")[0])
+    assert problems(str(path)) == ()
+
+
+@pytest.mark.parametrize("part", [form.Scenario, form.Node, form.Job, form.Expect])
+def test_every_key_is_documented(part: type[form.Form]) -> None:
+    text = DOCUMENT.read_text()
+    assert [key.encode_name for key in structs.fields(part) if f"`{key.encode_name}`" not in text] == []
