@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pytest
 
 REPORT = Path(__file__).parent.parent / ".cache" / "rules.json"
-CITATION = re.compile(r"(?<=_)([dsmgqfxr]\d\d)(?=_|$|\[)")
-SCENARIO = re.compile(r"test_scenario\[((?:[dsmgqfxr]\d\d )+)")
+CITATION = re.compile(r"(?<=_)([dsmgqfxrt]\d\d)(?=_|$|\[)")
+SCENARIO = re.compile(r"test_scenario\[((?:[dsmgqfxrt]\d\d )+)")
 
 _outcomes: dict[str, dict[str, object]] = {}
 _collected: set[str] = set()

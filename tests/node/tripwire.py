@@ -13,8 +13,8 @@ from pathlib import Path
 
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
-from apportion.node import files
-from apportion.node.partitioner import Gpu, Partitioner, Place, Slice
+from apportion.node import atomic_files
+from apportion.node.hardware.partitioner import Gpu, Partitioner, Place, Slice
 
 
 class Killed(Exception):
@@ -106,7 +106,7 @@ class WiredFiles:
 
     def __init__(self) -> None:
         self.wire: Tripwire | None = None
-        self._write = files.write
+        self._write = atomic_files.write
         self._unlink = Path.unlink
 
     def write(self, path: Path, content: bytes, *, mode: int = 0o644) -> None:

@@ -17,9 +17,9 @@ from apportion.apis.smi import script
 from apportion.apis.smi.view import Board, Machine
 from apportion.cli import smi, state
 from apportion.cluster.client import Client
-from apportion.embedded.api.local import LocalTransport
-from apportion.embedded.api.server import ApiServer
 from apportion.operator.simulator import Simulator, describe
+from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.server import ApiServer
 from tests.simulation.terminal import EXAMPLE, Terminal
 
 GPUS = json.dumps([{"product": "NVIDIA-H200", "count": 4, "memoryMiB": 71680}])

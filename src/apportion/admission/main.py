@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from apportion.admission import guard, mechanism, metrics, reviewing
-from apportion.admission.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.certificates.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.certificates.trust import Caller, Publisher
 from apportion.admission.fallback import story
 from apportion.admission.fallback.desk import Desk, Patience
 from apportion.admission.fallback.reviewer import Reviewer
@@ -24,7 +25,6 @@ from apportion.admission.fallback.sight import Sight
 from apportion.admission.knowledge import Knowledge
 from apportion.admission.optional import OptionalKinds
 from apportion.admission.server import AdmissionServer, Limits, Rule
-from apportion.admission.trust import Caller, Publisher
 from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
 from apportion.cluster import probes

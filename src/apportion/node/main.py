@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from apportion.cluster.client import Client
 from apportion.cluster.errors import ConfigError
-from apportion.node import drivers
 from apportion.node.agent import Agent
-from apportion.node.partitioner import PartitionError
+from apportion.node.hardware import drivers
+from apportion.node.hardware.partitioner import PartitionError
 from apportion.node.settings import Settings
 
 

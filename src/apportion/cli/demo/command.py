@@ -25,7 +25,7 @@ from apportion.cli.demo.view import Painter
 from apportion.cli.demo.world import World
 
 if TYPE_CHECKING:
-    from apportion.embedded.cluster import EmbeddedCluster
+    from pocketkube.cluster import EmbeddedCluster
 
 PLAIN_WIDTH = 120
 GIVE_UP = 150.0
@@ -59,8 +59,8 @@ async def in_time(story: Awaitable[bool]) -> bool:
 
 async def play(show: Screen) -> bool:
     from apportion import manifests
-    from apportion.embedded import installing, topology
-    from apportion.embedded.cluster import EmbeddedCluster
+    from pocketkube import installing, topology
+    from pocketkube.cluster import EmbeddedCluster
 
     with tempfile.TemporaryDirectory() as folder:
         cluster = EmbeddedCluster(topology.default(1), kubeconfig=Path(folder) / "kubeconfig", name="demo")
