@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.grounds import binaries
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.fixtures import require
+from tests.clusters import binaries
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.fixtures import require
 from tests.scheduler import ground as grounds
 from tests.scheduler.ground import Ground
 

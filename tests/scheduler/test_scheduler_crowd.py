@@ -24,7 +24,7 @@ from apportion.core.policies import Policy
 from apportion.scheduler import inquiry, main
 from apportion.scheduler.settings import Settings
 from apportion.scheduler.sight import Sight
-from tests.grounds.waiting import until as until_now
+from tests.clusters.waiting import until as until_now
 from tests.scheduler.ground import Wire, background, until
 from tests.scheduler.observer import Observer
 from tests.story.served import Served

@@ -1,4 +1,4 @@
-"""The real ground itself: it runs pods, it is out of everybody's way, and nothing of it is left."""
+"""The real cluster itself: it runs pods, it is out of everybody's way, and nothing of it is left."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from tests.grounds import cgroups, images
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.node import RealNode
-from tests.grounds.waiting import until
+from tests.clusters import cgroups, images
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.node import RealNode
+from tests.clusters.waiting import until
 
 pytestmark = pytest.mark.real
 
@@ -84,7 +84,7 @@ def test_the_machine_s_own_network_is_left_alone(real_node: RealNode) -> None:
     assert real_node.address not in addresses
 
 
-def test_one_kubeconfig_serves_inside_the_box_too(control_plane: ControlPlane) -> None:
+def test_one_kubeconfig_serves_inside_the_sandbox_too(control_plane: ControlPlane) -> None:
     inside = subprocess.run(
         [*control_plane.enter, "curl", "-sk", f"{_server(control_plane)}/readyz"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The embedded cluster as a ground: `apportion up` as a child process that cannot outlive the test run."""
+"""The embedded cluster for tests: `apportion up` as a child process that cannot outlive the test run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.grounds.cluster import Cluster
-from tests.grounds.waiting import until
+from tests.clusters.cluster import Cluster
+from tests.clusters.waiting import until
 
 
 class Embedded(Cluster):

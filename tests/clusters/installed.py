@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.grounds import images
-from tests.grounds.api import Api
-from tests.grounds.binaries import ROOT
-from tests.grounds.node import RealNode
-from tests.grounds.waiting import NeverHappenedError, until
+from tests.clusters import images
+from tests.clusters.api import Api
+from tests.clusters.binaries import ROOT
+from tests.clusters.node import RealNode
+from tests.clusters.waiting import NeverHappenedError, until
 
 NAMESPACE = "das-operator"
 WEBHOOK, SCHEDULER, AGENT, OPERATOR = "das-operator-webhook", "das-scheduler", "das-operator-daemonset", "das-operator"

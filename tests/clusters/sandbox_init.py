@@ -1,4 +1,4 @@
-"""The first process of a box: sets up its network, takes in orphans, and ends when its pipe closes.
+"""The first process of a sandbox: sets up its network, takes in orphans, and ends when its pipe closes.
 
 Runs alone (no imports of ours): it is process 1 of a process namespace, and its end is everybody's end.
 """
@@ -16,9 +16,9 @@ def main() -> None:
     for command in (
         "ip link set lo up",
         # The bridge exists for its addresses alone; the API server binds to the first of the service range.
-        "ip link add ground0 type bridge",
-        "ip link set ground0 up",
-        f"ip address add {SERVICE_ADDRESS}/32 dev ground0",
+        "ip link add service0 type bridge",
+        "ip link set service0 up",
+        f"ip address add {SERVICE_ADDRESS}/32 dev service0",
     ):
         subprocess.run(command.split(), check=True)
     os.write(1, b"ready\n")

@@ -1,6 +1,6 @@
-"""The cgroups of a box: the only thing that the kernel does not take away with its namespaces.
+"""The cgroups of a sandbox: the only thing that the kernel does not take away with its namespaces.
 
-A box's groups are named after the supervisor that owns them (process id and start time). So a later run can
+A sandbox's groups are named after the supervisor that owns them (process id and start time). So a later run can
 tell groups that a killed supervisor left behind from those of a run that is still going on.
 """
 

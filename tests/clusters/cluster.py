@@ -1,4 +1,4 @@
-"""What every ground gives to a test, whichever cluster is behind it."""
+"""What every cluster gives to a test, whichever it is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.grounds import binaries
-from tests.grounds.api import Api
+from tests.clusters import binaries
+from tests.clusters.api import Api
 
 if TYPE_CHECKING:
     from apportion.cluster.client import Client

@@ -1,4 +1,4 @@
-"""A box from the test run's side: start programs inside it, look into their logs, be sure that all of it ends."""
+"""A sandbox from the test run's side: start programs inside it, look into their logs, be sure that all of it ends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.grounds import binaries
-from tests.grounds.supervisor import child_of
+from tests.clusters import binaries
+from tests.clusters.supervisor import child_of
 
 
-class Box:
-    """Namespaces with a supervisor. `data` goes with the box, `logs` stay."""
+class Sandbox:
+    """Namespaces with a supervisor. `data` goes with the sandbox, `logs` stay."""
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"
@@ -23,7 +23,7 @@ class Box:
         self.data.mkdir(parents=True)
         self.logs.mkdir(parents=True)
         self._supervisor = subprocess.Popen(
-            [sys.executable, "-m", "tests.grounds.supervisor", str(self.data)],
+            [sys.executable, "-m", "tests.clusters.supervisor", str(self.data)],
             cwd=binaries.ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -32,7 +32,7 @@ class Box:
         assert self._supervisor.stdout is not None
         line = self._supervisor.stdout.readline()
         if not line:
-            raise RuntimeError(f"no box: {(self.logs / 'supervisor.log').read_text().strip()}")
+            raise RuntimeError(f"no sandbox: {(self.logs / 'supervisor.log').read_text().strip()}")
         facts = json.loads(line)
         self.first: int = facts["first"]
         self.cgroup: str = facts["cgroup"]
@@ -43,7 +43,7 @@ class Box:
 
     @property
     def enter(self) -> list[str]:
-        """Command prefix: run this in the box's network, on the machine's own files and processes."""
+        """Command prefix: run this in the sandbox's network, on the machine's own files and processes."""
         return ["nsenter", f"--net=/proc/{self.first}/ns/net", "--"]
 
     def start(
@@ -55,7 +55,7 @@ class Box:
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Daemon:
-        """Starts a program wholly inside the box; `mounts_of`: in the mount namespace of that process instead."""
+        """Starts a program wholly inside the sandbox; `mounts_of`: in the mount namespace of that process instead."""
         inside = ["nsenter", "--target", str(mounts_of or self.first), "--mount", "--net", "--pid", "--ipc", "--"]
         return Daemon(name, [*inside, *map(str, command)], self.logs / f"{name}.log", env=env, pass_fds=pass_fds)
 
@@ -66,7 +66,7 @@ class Box:
 
 
 class Daemon:
-    """A long-running program in a box."""
+    """A long-running program in a sandbox."""
 
     def __init__(
         self, name: str, command: list[str], log: Path, *, env: Mapping[str, str] | None, pass_fds: Sequence[int]
@@ -119,9 +119,9 @@ class Daemon:
         return " | ".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
 
-def run(box: Box, command: Sequence[str | Path], *, mounts_of: int | None = None, timeout: float = 60) -> str:
-    """Runs a short command inside the box and gives back what it printed."""
-    inside = ["nsenter", "--target", str(mounts_of or box.first), "--mount", "--net", "--pid", "--ipc", "--"]
+def run(sandbox: Sandbox, command: Sequence[str | Path], *, mounts_of: int | None = None, timeout: float = 60) -> str:
+    """Runs a short command inside the sandbox and gives back what it printed."""
+    inside = ["nsenter", "--target", str(mounts_of or sandbox.first), "--mount", "--net", "--pid", "--ipc", "--"]
     done = subprocess.run(
         [*inside, *map(str, command)], capture_output=True, text=True, timeout=timeout, check=False, env=_environment()
     )

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.grounds import binaries, cgroups
-from tests.grounds.fixtures import require
+from tests.clusters import binaries, cgroups
+from tests.clusters.fixtures import require
 
-ASK = "from tests.grounds import binaries; print(binaries.obstacles(binaries.CONTROL_PLANE + binaries.NODE))"
+ASK = "from tests.clusters import binaries; print(binaries.obstacles(binaries.CONTROL_PLANE + binaries.NODE))"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real node: containerd and a kubelet in a mount namespace of their own, inside the control plane's box.
+"""A real node: containerd and a kubelet in a mount namespace of their own, inside the control plane's sandbox.
 
 The kubelet's plugin folder and the CDI folder are constants of Kubernetes, so a node sees its own `/var/lib`,
 `/var/log` and `/run`. Several nodes stand side by side, each with its own containerd, cgroup, address and
@@ -17,16 +17,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.grounds import binaries, cgroups, images
-from tests.grounds.box import Daemon, run
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.waiting import until
+from tests.clusters import binaries, cgroups, images
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.sandbox import Daemon, run
+from tests.clusters.waiting import until
 
 SOCKET = "/run/containerd/containerd.sock"
 
 
 class RealNode:
-    """Ready when constructed; ends with the box of its control plane, or before that with `close`."""
+    """Ready when constructed; ends with the sandbox of its control plane, or before that with `close`."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class RealNode:
         self.plane = plane
         self.name = f"n{number}"
         self.address = f"10.77.1.{number}"
-        self.cgroup = f"{plane.box.cgroup}/{self.name}"
+        self.cgroup = f"{plane.sandbox.cgroup}/{self.name}"
         self._number = number
-        self._box = plane.box
-        self._folder = plane.box.data / self.name
+        self._sandbox = plane.sandbox
+        self._folder = plane.sandbox.data / self.name
         self._prepare()
         self._anchor = self._make_mounts()
         self.containerd = self._start_containerd()
@@ -63,7 +63,7 @@ class RealNode:
         return Path(f"/proc/{self._anchor.pid}/root{inside}")
 
     def run(self, *command: str | Path, timeout: float = 120) -> str:
-        return run(self._box, command, mounts_of=self._anchor.pid, timeout=timeout)
+        return run(self._sandbox, command, mounts_of=self._anchor.pid, timeout=timeout)
 
     def ctr(self, *args: str | Path) -> str:
         return self.run(binaries.path("ctr"), "--address", SOCKET, "--namespace", "k8s.io", *args)
@@ -133,8 +133,8 @@ class RealNode:
         self._kill_all()
         cgroups.remove(self.cgroup)
         with suppress(RuntimeError):  # there is no bridge before the first pod
-            run(self._box, ["ip", "link", "delete", f"pods{self._number}"])
-        run(self._box, ["ip", "address", "delete", f"{self.address}/32", "dev", "ground0"])
+            run(self._sandbox, ["ip", "link", "delete", f"pods{self._number}"])
+        run(self._sandbox, ["ip", "address", "delete", f"{self.address}/32", "dev", "service0"])
         self.plane.api.delete(f"/api/v1/nodes/{self.name}")
 
     def _kill_all(self, *, spare: int | None = None) -> None:
@@ -156,7 +156,7 @@ class RealNode:
         for part in ("containerd", "cni", "lib/kubelet", "lib/cni", "log", "pki"):
             (self._folder / part).mkdir(parents=True)
         cgroups.create(self.cgroup)
-        run(self._box, ["ip", "address", "add", f"{self.address}/32", "dev", "ground0"])
+        run(self._sandbox, ["ip", "address", "add", f"{self.address}/32", "dev", "service0"])
         self._kubeconfig = self.plane.kubeconfig_of(f"system:node:{self.name}", self.name)
         (self._folder / "cni" / "10-pods.conflist").write_text(json.dumps(self._cni()))
         (self._folder / "containerd.toml").write_text(self._containerd_settings())
@@ -177,7 +177,7 @@ class RealNode:
                 "exec sleep infinity",
             )
         )
-        anchor = self._box.start(
+        anchor = self._sandbox.start(
             f"{self.name}-mounts", ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
         )
         until((self._folder / "mounted").exists, f"the mounts of {self.name}: {anchor.last_lines()}", within=10)
@@ -203,7 +203,7 @@ class RealNode:
     def _start(self, name: str, command: list[str | Path]) -> Daemon:
         shims, runc = binaries.path("containerd-shim-runc-v2").parent, binaries.path("runc").parent
         env = {"PATH": f"{shims}:{runc}:/usr/sbin:/usr/bin:/sbin:/bin"}
-        return self._box.start(f"{self.name}-{name}", command, mounts_of=self._anchor.pid, env=env)
+        return self._sandbox.start(f"{self.name}-{name}", command, mounts_of=self._anchor.pid, env=env)
 
     def _cni(self) -> dict[str, Any]:
         subnet = {"subnet": f"10.78.{self._number}.0/24"}

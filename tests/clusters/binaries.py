@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.grounds import cgroups
+from tests.clusters import cgroups
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "tools" / "real" / "build.py"

@@ -1,8 +1,8 @@
-"""Carries bytes between the machine and a box.
+"""Carries bytes between the machine and a sandbox.
 
 The listening socket on the machine's loopback is made by the test run and handed down open; this process runs
-in the box's network and so reaches the API server there. TLS passes through untouched. It listens on the same
-port inside the box too, so that one kubeconfig serves on both sides.
+in the sandbox's network and so reaches the API server there. TLS passes through untouched. It listens on the same
+port inside the sandbox too, so that one kubeconfig serves on both sides.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from tests.grounds.api import JSON, Api, RefusedError
+from tests.clusters.api import JSON, Api, RefusedError
 
 SHARED = "apportion-test/shared"
 """A label: this object outlives the test that made it, because others use it too."""

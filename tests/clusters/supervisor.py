@@ -1,9 +1,9 @@
-"""Owns a box and takes it down when the test run ends, in whatever way.
+"""Owns a sandbox and takes it down when the test run ends, in whatever way.
 
 Started by the test run with a pipe on its standard input. It makes the namespaces with a small first process
-inside (`first.py`), tells that process's id on its standard output and waits. When the pipe closes (the run is
-over, crashed or was killed) it ends the first process, upon which the kernel ends everything else in the box,
-and removes what namespaces do not cover: cgroups and the box's data folder. If the supervisor itself is killed,
+inside (`sandbox_init.py`), tells that process's id on its standard output and waits. When the pipe closes (the run is
+over, crashed or was killed) it ends the first process, upon which the kernel ends everything else in the sandbox,
+and removes what namespaces do not cover: cgroups and the sandbox's data folder. If the supervisor itself is killed,
 the first process sees its own pipe close; cgroups left over by that are swept by the next run.
 """
 
@@ -17,11 +17,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.grounds import cgroups, waiting
+from tests.clusters import cgroups, waiting
 
 
 def main(data: Path) -> None:
-    # Ctrl-C goes to the whole terminal group; the run decides when the box goes.
+    # Ctrl-C goes to the whole terminal group; the run decides when the sandbox goes.
     os.setsid()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -39,7 +39,7 @@ def main(data: Path) -> None:
 
 def _make_box() -> tuple[subprocess.Popen[bytes], int]:
     namespaces = ["--pid", "--net", "--mount", "--mount-proc", "--ipc", "--propagation", "private"]
-    inside = [sys.executable, "-I", str(Path(__file__).with_name("first.py"))]
+    inside = [sys.executable, "-I", str(Path(__file__).with_name("sandbox_init.py"))]
     outer = subprocess.Popen(
         ["unshare", *namespaces, "--fork", "--kill-child", "--", *inside],
         stdin=subprocess.PIPE,
@@ -47,7 +47,7 @@ def _make_box() -> tuple[subprocess.Popen[bytes], int]:
     )
     assert outer.stdout is not None
     if outer.stdout.readline() != b"ready\n":
-        raise SystemExit("the box did not start; see the lines above")
+        raise SystemExit("the sandbox did not start; see the lines above")
     return outer, child_of(outer.pid)
 
 

@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-from tests.grounds import audit, binaries, images
-from tests.grounds.cluster import Cluster
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.embedded import Embedded
-from tests.grounds.installed import Installed
-from tests.grounds.node import RealNode
+from tests.clusters import audit, binaries, images
+from tests.clusters.cluster import Cluster
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.embedded import Embedded
+from tests.clusters.installed import Installed
+from tests.clusters.node import RealNode
 
 _took: dict[str, float] = {}
 _inventories: dict[Cluster, set[str]] = {}

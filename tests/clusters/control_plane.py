@@ -1,4 +1,4 @@
-"""A real control plane of plain processes in a box: etcd, kube-apiserver, controller-manager, scheduler.
+"""A real control plane of plain processes in a sandbox: etcd, kube-apiserver, controller-manager, scheduler.
 
 The API server binds to the first address of the service range, so pods reach it with no kube-proxy, and calls
 webhooks through the ready addresses of their EndpointSlices (`--enable-aggregator-routing`). The machine's own
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.grounds import binaries, credentials
-from tests.grounds.box import Box, Daemon
-from tests.grounds.cluster import Cluster
-from tests.grounds.first import SERVICE_ADDRESS
-from tests.grounds.waiting import until
+from tests.clusters import binaries, credentials
+from tests.clusters.cluster import Cluster
+from tests.clusters.sandbox import Daemon, Sandbox
+from tests.clusters.sandbox_init import SERVICE_ADDRESS
+from tests.clusters.waiting import until
 
 ADMIN = "admin"
 CONTROLLERS = "system:kube-controller-manager"
@@ -38,20 +38,20 @@ class ControlPlane(Cluster):
         """`controllers=False`: an API server alone, where nodes and pods are whatever a test says they are."""
         self._without_admission = without_admission
         self._expected: set[str] = set()
-        self.box = Box(folder)
+        self.sandbox = Sandbox(folder)
         try:
             self._make(controllers=controllers)
         except BaseException:
-            self.box.close()
+            self.sandbox.close()
             raise
 
     @property
     def enter(self) -> list[str]:
         """Command prefix for a process of the machine that shall share the cluster's network (a plane, say)."""
-        return self.box.enter
+        return self.sandbox.enter
 
     def kubeconfig_of(self, user: str, name: str) -> Path:
-        """For processes inside the box: `system:node:n1` and the like."""
+        """For processes inside the sandbox: `system:node:n1` and the like."""
         return self.credentials.kubeconfig(user, INSIDE, name)
 
     def requests_of_service_accounts(self) -> list[dict[str, Any]]:
@@ -77,10 +77,10 @@ class ControlPlane(Cluster):
         self._expected |= {event["auditID"] for event in refused}
 
     def close(self) -> None:
-        self.box.close()
+        self.sandbox.close()
 
     def _make(self, *, controllers: bool) -> None:
-        self._audit = self.box.logs / "audit.jsonl"
+        self._audit = self.sandbox.logs / "audit.jsonl"
         users = {
             ADMIN: ("system:masters",),
             # Its controllers run under its own name here, which the roles of Kubernetes do not foresee.
@@ -89,7 +89,7 @@ class ControlPlane(Cluster):
             **{f"system:node:{name}": ("system:nodes",) for name in NODES},
         }
         self.credentials = credentials.make(
-            self.box.data / "credentials", addresses=("127.0.0.1", SERVICE_ADDRESS), users=users
+            self.sandbox.data / "credentials", addresses=("127.0.0.1", SERVICE_ADDRESS), users=users
         )
         port = self._start_relay()
         super().__init__(self.credentials.kubeconfig(ADMIN, f"https://127.0.0.1:{port}", "admin"))
@@ -115,20 +115,20 @@ class ControlPlane(Cluster):
             port: int = listening.getsockname()[1]
             command: list[str | Path] = [sys.executable, "-I", Path(__file__).with_name("relay.py")]
             handed = [str(listening.fileno()), SERVICE_ADDRESS, "443"]
-            self.relay = self.box.start("relay", [*command, *handed], pass_fds=[listening.fileno()])
+            self.relay = self.sandbox.start("relay", [*command, *handed], pass_fds=[listening.fileno()])
         return port
 
     def _start_etcd(self) -> Daemon:
         flags = {
-            "data-dir": self.box.data / "etcd",
+            "data-dir": self.sandbox.data / "etcd",
             "listen-client-urls": ETCD,
             "advertise-client-urls": ETCD,
             "log-level": "warn",
         }
-        return self.box.start("etcd", [binaries.path("etcd"), "--unsafe-no-fsync", *_flags(flags)])
+        return self.sandbox.start("etcd", [binaries.path("etcd"), "--unsafe-no-fsync", *_flags(flags)])
 
     def _start_api_server(self) -> Daemon:
-        policy = self.box.data / "audit-policy.json"
+        policy = self.sandbox.data / "audit-policy.json"
         policy.write_text(json.dumps(_AUDIT_POLICY))
         flags = {
             "etcd-servers": ETCD,
@@ -151,7 +151,7 @@ class ControlPlane(Cluster):
             "audit-policy-file": policy,
             "audit-log-path": self._audit,
         }
-        return self.box.start("kube-apiserver", [binaries.path("kube-apiserver"), *_flags(flags)])
+        return self.sandbox.start("kube-apiserver", [binaries.path("kube-apiserver"), *_flags(flags)])
 
     def _start_controllers(self) -> Daemon:
         config = self.kubeconfig_of(CONTROLLERS, "controllers")
@@ -159,7 +159,7 @@ class ControlPlane(Cluster):
             "service-account-private-key-file": self.credentials.service_account_key,
             "root-ca-file": self.credentials.ca,
         }
-        return self.box.start("kube-controller-manager", [binaries.path("kube-controller-manager"), *_flags(flags)])
+        return self.sandbox.start("kube-controller-manager", [binaries.path("kube-controller-manager"), *_flags(flags)])
 
     def start_scheduler(self, settings: dict[str, Any] | None = None) -> Daemon:
         """`settings`: a KubeSchedulerConfiguration, completed with how to connect."""
@@ -169,10 +169,10 @@ class ControlPlane(Cluster):
             connection = {"kubeconfig": str(config), "qps": 500, "burst": 1000}
             kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
             complete = kind | {"clientConnection": connection, "leaderElection": {"leaderElect": False}} | settings
-            path = self.box.data / "scheduler.json"
+            path = self.sandbox.data / "scheduler.json"
             path.write_text(json.dumps(complete))
             flags = {"config": path, "bind-address": "127.0.0.1"}
-        return self.box.start("kube-scheduler", [binaries.path("kube-scheduler"), *_flags(flags)])
+        return self.sandbox.start("kube-scheduler", [binaries.path("kube-scheduler"), *_flags(flags)])
 
 
 def _client_flags(kubeconfig: Path) -> dict[str, object]:

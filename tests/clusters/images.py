@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.grounds.binaries import ROOT
+from tests.clusters.binaries import ROOT
 
 WORKLOAD = "apportion.io/test/workload:1"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from tests.grounds import audit
-from tests.grounds.cluster import Cluster
-from tests.grounds.waiting import until
+from tests.clusters import audit
+from tests.clusters.cluster import Cluster
+from tests.clusters.waiting import until
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
