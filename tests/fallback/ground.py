@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from apportion import manifests
-from apportion.admission.fallback.desk import Patience
+from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import FALLBACK, Settings, Webhook
 from apportion.admission.server import Limits
 from apportion.apis import crds, kinds, names

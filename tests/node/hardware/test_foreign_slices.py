@@ -10,7 +10,6 @@ from apportion.apis import kinds, names
 from apportion.apis.nodes import Node
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
-from apportion.core.catalog import Catalog
 from apportion.node import startup
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.hardware.drivers.emulated import EmulatedDriver
@@ -18,8 +17,7 @@ from apportion.node.hardware.partitioner import Place, PlaceTaken
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.locks import Locks
-from apportion.scheduler.backlog import Backlog
-from apportion.scheduler.mirror import Mirror
+from apportion.view.view import View
 from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.ground import GPUS, NODE, Ground
 from tests.node.test_failures import has_event
@@ -133,13 +131,10 @@ async def test_s09_slices_of_others_count_for_the_limit_of_their_profile(bare: G
     report = await bare.accelerator()
     (foreign,) = report.status.gpus[0].foreign
     assert (foreign.start, foreign.size, foreign.profile) == (0, 1, MEDIA)
-    now = bare.settings.poll_seconds
-    mirror = Mirror(
-        Catalog.shipped(), Backlog(lambda: now), now=lambda: now, on_change=lambda: None, on_problem=lambda *_: None
-    )
-    mirror.node_changed(None, await bare.client.get(kinds.NODES, NODE, into=Node))
-    mirror.accelerator_changed(None, report)
-    first, second = (mirror.fleet.nodes[NODE].gpus[uuid] for uuid in GPUS[:2])
+    view = View()
+    view.nodes.changed(None, await bare.client.get(kinds.NODES, NODE, into=Node))
+    view.accelerators.changed(None, report)
+    first, second = (view.fleet.nodes[NODE].gpus[uuid] for uuid in GPUS[:2])
     shape = first.grid.shape(MEDIA)
     assert shape is not None
     assert list(first.grid.places(first.state, shape)) == []

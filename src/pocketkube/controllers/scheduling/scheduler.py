@@ -13,17 +13,16 @@ from collections import Counter
 import msgspec
 
 from apportion.apis import names
-from apportion.apis.errors import ApportionError
+from apportion.apis.errors import ApportionError, InputError
 from apportion.apis.kinds import NAMESPACES, NODES, PODS
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.cluster import errors
 from apportion.cluster.events import Recorder
-from apportion.cluster.reports import node_facts
 from apportion.core.catalog import Catalog
 from apportion.core.filters import Checks, resources
-from apportion.core.fleet import Fleet
+from apportion.core.fleet import Fleet, NodeFacts
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
 from pocketkube import pod_status
@@ -73,7 +72,7 @@ class DefaultScheduler:
             assert old is not None
             self._fleet.remove_node(old["metadata"]["name"])
         else:
-            facts = node_facts(msgspec.convert(new, Node, strict=False))
+            facts = _facts(msgspec.convert(new, Node, strict=False))
             state = self._fleet.nodes.get(facts.name)
             if state is not None and state.facts == facts:
                 return
@@ -255,3 +254,13 @@ def against(checks: Checks, node: NodeState, request: Request) -> list[Reason]:
     if reason is not None and reason.code in {Code.PODS, Code.RESOURCE}:
         return resources.shortages(node, request)
     return [reason] if reason is not None else []
+
+
+def _facts(node: Node) -> NodeFacts:
+    try:
+        allocatable = node.allocatable()
+    except InputError as error:
+        log.error("node %s offers nothing: %s", node.metadata.name, error)  # noqa: TRY400
+        allocatable = {}
+    spec = node.spec
+    return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)

@@ -11,15 +11,36 @@ from collections.abc import Sequence
 
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.request import Request
+from apportion.core import cycle
 from apportion.core.filters import nodes, resources, storage
 from apportion.core.fleet import Fleet, SliceRecord
+from apportion.core.plans import Plan
+from apportion.core.policies import Policy
+from apportion.view import verdicts
+from apportion.view.verdicts import Verdict
+
+GIVEN_UP = "ClaimsGivenUp"
 
 
-def on_their_way_out(claims: Sequence[AllocationClaim]) -> bool:
-    return any(claim.metadata.deleting for claim in claims)
+def decide(
+    fleet: Fleet, request: Request, claims: Sequence[AllocationClaim], policy: Policy, *, exhausted: bool = False
+) -> Plan | Verdict:
+    """Decide about a pod that has claims. Refused as GIVEN_UP its claims are to be deleted.
+
+    `exhausted`: it was tried with these claims often enough.
+    """
+    if any(claim.metadata.deleting for claim in claims):
+        return verdicts.leaving(request)
+    problem = "binding failed repeatedly" if exhausted else _obstacle(fleet, request, claims)
+    if problem is None:
+        outcome = cycle.decide(fleet, [request], policy)
+        if isinstance(outcome, Plan):
+            return outcome
+        problem = "they do not suffice"
+    return verdicts.refused(request, GIVEN_UP, f"its claims are given up: {problem}")
 
 
-def obstacle(fleet: Fleet, request: Request, claims: Sequence[AllocationClaim]) -> str | None:
+def _obstacle(fleet: Fleet, request: Request, claims: Sequence[AllocationClaim]) -> str | None:
     """Why the pod's claims cannot be used; None if they can."""
     homes = {claim.spec.nodename for claim in claims}
     homes |= {fleet.gpu_nodes.get(record.gpu, "") for record in fleet.slices_of(request.uid)}

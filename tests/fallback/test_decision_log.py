@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from apportion.admission.fallback import story
+from apportion.admission.fallback import decision_log
 from apportion.apis import kinds
 from tests.fallback.ground import Ground, eventually, ground, pod
 
@@ -18,7 +18,7 @@ def _lines_for_machines() -> None:
 
 async def test_f06_the_log_reads_as_the_document_shows_it(capfd: pytest.CaptureFixture[str]) -> None:
     async with ground() as it:
-        story.set_up()  # the output of this very test
+        decision_log.set_up()  # the output of this very test
         await fill(it)
         capfd.readouterr()
         await it.create(pod(name="test-medium-gpu"))
@@ -41,7 +41,7 @@ async def test_f06_machines_get_keys_and_values(caplog: pytest.LogCaptureFixture
 async def test_f04_m02_templates_are_looked_at_and_never_changed(capfd: pytest.CaptureFixture[str]) -> None:
     async with ground() as it:
         await fill(it)
-        story.set_up()
+        decision_log.set_up()
         template = {"metadata": {"labels": {"app": "a"}}, "spec": {"restartPolicy": "Never", **pod()["spec"]}}
         job = await it.client.create(
             kinds.JOBS, {"metadata": {"name": "train"}, "spec": {"template": template}}, namespace="default"

@@ -6,26 +6,27 @@ the one that the scheduler puts into the pod's event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from apportion.apis import names
 from apportion.apis.claims import AllocationClaim
-from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
-from apportion.apis.request import Request, parse_pod
+from apportion.apis.request import Request
 from apportion.core import cycle, sentences
 from apportion.core.plans import Plan
 from apportion.core.policies import Policy
 from apportion.core.reasons import Layer
 from apportion.core.refusals import Refusal
-from apportion.scheduler import adoption, leftovers, verdicts
-from apportion.scheduler.sight import Sight
-from apportion.scheduler.verdicts import Verdict
+from apportion.view import adoption, verdicts
+from apportion.view.pods import message_of
+from apportion.view.requests import read
+from apportion.view.verdicts import Verdict
+from apportion.view.view import View
 
 
 class State(StrEnum):
-    """Where a pod stands."""
+    """How far a pod has come."""
 
     WAITING = "waiting"  # no node can take it now
     FITS = "fits"  # a node can take it: the scheduler has not got to it yet, or none leads
@@ -52,25 +53,32 @@ class Answer:
     told: str = ""
 
 
-def inquire(sight: Sight, pod: Pod, policy: Policy) -> Answer:
-    """What keeps this pod from running, as the cluster stands now."""
+def answer(view: View, pod: Pod, policy: Policy) -> Answer:
+    """What keeps this pod from running, as the cluster is now."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    told = sight.said(pod.metadata.uid)
-    slices = tuple(sight.claims.indexed(leftovers.BY_POD, pod.metadata.uid))
     if pod.terminal:
         return Answer(key, State.ENDED, f"It has ended ({pod.status.phase}).", node=pod.spec.node_name)
     if pod.spec.node_name:
-        return _placed(key, pod, slices)
+        return _placed(key, pod, tuple(view.claims.of_pod(pod.metadata.uid)))
+    return replace(_waiting(view, key, pod, policy), told=message_of(pod))
+
+
+def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     if pod.metadata.deleting:
-        return Answer(key, State.LEAVING, "It is being deleted and will not be placed.", told=told)
+        return Answer(key, State.LEAVING, "It is being deleted and will not be placed.")
     if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
         sentence = f"It is placed by the scheduler {pod.spec.scheduler_name!r}, not by Apportion."
-        return Answer(key, State.FOREIGN, sentence, told=told)
-    try:
-        request = parse_pod(pod)
-    except InputError as error:
-        return Answer(key, State.INVALID, f"Cannot be scheduled: {error}", Layer.ADMISSION, told=told)
-    return _waiting(sight, key, request, list(slices), policy, told)
+        return Answer(key, State.FOREIGN, sentence)
+    request, problem = read(pod)
+    if request is None or problem is not None:
+        return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
+    outcome = _decided(view, request, policy)
+    if isinstance(outcome, Plan):
+        (bind,) = outcome.binds
+        return Answer(key, State.FITS, f"Node {bind.node} can take it now.", node=bind.node)
+    state = State.GATED if request.gated else State.WAITING
+    refusal, sentence = outcome
+    return Answer(key, state, sentence, refusal.layer, refusal=refusal)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
@@ -81,24 +89,16 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
     return Answer(key, State.PLACED, sentence, node=node, slices=slices)
 
 
-def _waiting(
-    sight: Sight, key: str, request: Request, claims: list[AllocationClaim], policy: Policy, told: str
-) -> Answer:
-    fleet = sight.mirror.fleet
-    if adoption.on_their_way_out(claims):
-        return _refused(key, verdicts.leaving(request), told)
-    if request.share is not None and not request.gated:
-        return _refused(key, verdicts.no_sharing(request), told)
+def _decided(view: View, request: Request, policy: Policy) -> Plan | Verdict:
+    """The scheduler's decision, taken back at once."""
+    fleet = view.fleet
     mark = fleet.checkpoint()
-    outcome = cycle.decide(fleet, [request], policy)
-    fleet.rollback(mark)
-    if isinstance(outcome, Plan):
-        (bind,) = outcome.binds
-        sentence = f"Node {bind.node} can take it now."
-        return Answer(key, State.FITS, sentence, node=bind.node, told=told)
-    state = State.GATED if request.gated else State.WAITING
-    return Answer(key, state, sentences.of(outcome), outcome.layer, refusal=outcome, told=told)
-
-
-def _refused(key: str, verdict: Verdict, told: str) -> Answer:
-    return Answer(key, State.WAITING, verdict.sentence, verdict.refusal.layer, refusal=verdict.refusal, told=told)
+    try:
+        if not request.gated and fleet.slices_of(request.uid):
+            return adoption.decide(fleet, request, view.claims.of_pod(request.uid), policy)
+        if not request.gated and request.share is not None:
+            return verdicts.no_sharing(request)
+        outcome = cycle.decide(fleet, [request], policy)
+    finally:
+        fleet.rollback(mark)
+    return outcome if isinstance(outcome, Plan) else Verdict(outcome, sentences.of(outcome))

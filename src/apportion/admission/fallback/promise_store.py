@@ -1,4 +1,4 @@
-"""Where the book of promises lies: one ConfigMap, changed only under compare-and-swap."""
+"""The book of promises in the cluster: one ConfigMap, changed only under compare-and-swap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 KEY = "book"
 
 
-class Shelf:
+class PromiseStore:
     """Reads once, then trusts what it wrote last until a conflict says that somebody else was there."""
 
     def __init__(self, client: Client, *, namespace: str, name: str) -> None:

@@ -16,17 +16,22 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from apportion.admission.fallback import deciding, promises
-from apportion.admission.fallback.deciding import WAITING, Case, Outcome, Verdict
+from apportion.admission.fallback.deciding import WAITING, Case, Decision, Outcome
+from apportion.admission.fallback.occupancy import Occupancy
+from apportion.admission.fallback.promise_store import PromiseStore
 from apportion.admission.fallback.promises import Ages, Book
-from apportion.admission.fallback.shelf import Shelf
-from apportion.admission.fallback.sight import Sight
+from apportion.admission.fallback.recent_pods import RecentPods
 from apportion.apis import kinds
 from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
+from apportion.view.requests import ended
+from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +39,7 @@ MOST_NODES_ASKED = 8
 """With more nodes than this in question the informers' view is good enough: one of many is free soon anyway."""
 CALL_SECONDS = 4.0
 AGAIN_SECONDS = 0.2
-FAILED = Verdict(Outcome.RETRY, trouble="it cannot be decided now, see the webhook's log")
+FAILED = Decision(Outcome.RETRY, trouble="it cannot be decided now, see the webhook's log")
 
 
 @dataclass(frozen=True)
@@ -50,41 +55,53 @@ class Patience:
 @dataclass(eq=False)
 class _Entry:
     case: Case
-    answer: asyncio.Future[Verdict]
+    answer: asyncio.Future[Decision]
     until: float
 
-    def give(self, verdict: Verdict) -> None:
+    def give(self, decision: Decision) -> None:
         if not self.answer.done():
-            self.answer.set_result(verdict)
+            self.answer.set_result(decision)
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
-class Desk:
-    """Call `ask` as often as you like while `run` runs."""
+class _Doubt(NamedTuple):
+    """A decision against a case that rests on these pods, by their nodes."""
+
+    case: Case
+    nodes: list[str]
+    holders: dict[str, str]
+
+
+class DecisionRounds:
+    """Call `ask` as often as you like while `run` runs. `pods` is the informer that feeds the view."""
 
     def __init__(
         self,
         client: Client,
-        sight: Sight,
-        shelf: Shelf,
+        view: View,
+        pods: Informer[Pod],
+        store: PromiseStore,
         patience: Patience,
         now: clock.Clock = time.time,
     ) -> None:
         self._client = client
-        self._sight = sight
-        self._shelf = shelf
+        self._pods = pods
+        self._occupancy = Occupancy(view)
+        self._recent = RecentPods()
+        self._store = store
         self._patience = patience
         self._now = now
         self._ages = Ages(patience.lifetime, clock.elapsed)
         self._open: dict[_Entry, None] = {}  # in their order; a question that is asked twice stands here twice
         self._wake = asyncio.Event()
         self._next_end: float | None = None
-        sight.on_change(self._wake.set)
+        view.changes.on_change(self._wake.set)
+        pods.on_change(self._pod_changed)
 
-    async def ask(self, case: Case) -> Verdict:
+    async def ask(self, case: Case) -> Decision:
         loop = asyncio.get_running_loop()
         entry = _Entry(case, loop.create_future(), loop.time() + self._patience.deadline)
         self._open[entry] = None
@@ -102,12 +119,12 @@ class Desk:
                     await self._round()
             except (errors.ClusterError, TimeoutError) as error:
                 log.warning("promises cannot be written now: %s", error or "no answer in time")
-                self._shelf.forget()
+                self._store.forget()
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._wake.set()
             except Exception:
                 log.exception("a round failed; all who wait are told to ask again")
-                self._shelf.forget()
+                self._store.forget()
                 for entry in self._open:
                     entry.give(FAILED)
             self._give_up()
@@ -129,41 +146,46 @@ class Desk:
         entries = [entry for entry in self._open if not entry.answer.done()]
         if not entries:
             return
-        self._sight.forget_old()
-        book = await self._shelf.read()
+        self._recent.forget_old()
+        book = await self._store.read()
         self._ages.look(book)
         if self._lags(book):
             await self._catch_up(book)
-        before, book = book, self._tidied(book)
-        verdicts = []
-        for entry in entries:
-            verdict, book = self._attempt(entry, book)
-            verdicts.append(verdict)
-        falls = [(e.case, v) for e, v in zip(entries, verdicts, strict=True) if _falls(v)]
-        if falls and await self._anyone_gone(falls):
+        before = book
+        decisions, doubts, book = self._decide_all(entries, promises.tidied(book, self._recent.sightings, self._ages))
+        if await self._anyone_gone(doubts):
             self._wake.set()
             return
         if {promise.id for promise in book.promises} - {promise.id for promise in before.promises}:
             try:
-                await self._shelf.write(book)
+                await self._store.write(book)
             except errors.Conflict:
                 self._wake.set()
                 return
             self._ages.look(book)
         self._next_end = self._ages.next_end(book)
-        for entry, verdict in zip(entries, verdicts, strict=True):
-            if verdict.outcome is not Outcome.WAIT:
-                entry.give(verdict)
+        for entry, decision in zip(entries, decisions, strict=True):
+            if decision.outcome is not Outcome.WAIT:
+                entry.give(decision)
 
-    def _tidied(self, book: Book) -> Book:
-        book = promises.tidied(book, self._sight.sightings, self._ages)
-        self._sight.standing.set_promises(book.promises)
-        self._sight.standing.settle()
-        return book
+    def _decide_all(self, entries: Sequence[_Entry], book: Book) -> tuple[list[Decision], list[_Doubt], Book]:
+        """One decision after the other on the fleet with all assumptions, which are taken back at the end."""
+        decisions = []
+        with self._occupancy.assumed(book.promises):
+            for entry in entries:
+                decision, book = self._attempt(entry, book)
+                decisions.append(decision)
+            doubts = [
+                _Doubt(entry.case, *self._occupancy.holders(entry.case.request(steps), MOST_NODES_ASKED))
+                for entry, decision in zip(entries, decisions, strict=True)
+                if _falls(decision)
+                for steps in range(decision.steps + (decision.outcome is not Outcome.PLACED))
+            ]
+        return decisions, doubts, book
 
-    def _attempt(self, entry: _Entry, book: Book) -> tuple[Verdict, Book]:
+    def _attempt(self, entry: _Entry, book: Book) -> tuple[Decision, Book]:
         """Decide; whatever goes wrong is the matter of this one question, and the fleet is left as it was."""
-        fleet = self._sight.standing.fleet
+        fleet = self._occupancy.fleet
         mark = fleet.checkpoint()
         try:
             decided = self._decide(entry.case, book)
@@ -179,21 +201,22 @@ class Desk:
         fleet.release(mark)
         return decided
 
-    def _decide(self, case: Case, book: Book) -> tuple[Verdict, Book]:
+    def _decide(self, case: Case, book: Book) -> tuple[Decision, Book]:
         given = book.of(case.id)
         if given is not None:  # written before, but we never heard that it was
-            return Verdict(Outcome.PLACED, given.steps, given, given.node), book
-        homes = self._sight.standing.fleet.pod_nodes
+            return Decision(Outcome.PLACED, given.steps, given, given.node), book
+        homes = self._occupancy.fleet.pod_nodes
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}
         if case.stale or book.full:
             return WAITING, book
-        verdict = deciding.judge(self._sight.standing, case, self._now())
-        if verdict.promise is not None:
-            book = promises.added(book, verdict.promise, self._sight.sightings)
-        return verdict, book
+        decision = deciding.judge(self._occupancy, case, self._now())
+        if decision.promise is not None:
+            book = promises.added(book, decision.promise, self._recent.sightings)
+        return decision, book
 
     def _lags(self, book: Book) -> bool:
-        return self._sight.version < self._ages.demand(book)
+        version = self._pods.version
+        return (int(version) if version.isdecimal() else 0) < self._ages.demand(book)
 
     async def _catch_up(self, book: Book) -> None:
         """Wait until our view of the pods is as new as the one on which a promise was struck out."""
@@ -202,21 +225,16 @@ class Desk:
             await self._wake.wait()
         self._wake.set()
 
-    async def _anyone_gone(self, falls: Sequence[tuple[Case, Verdict]]) -> bool:
-        """Mark cases that pods stand in the way of which the server no longer has.
+    async def _anyone_gone(self, doubts: Sequence[_Doubt]) -> bool:
+        """Mark cases that pods are in the way of which the server no longer has.
 
-        While it is asked our own view moves on, so what is marked is the pod on the node where the verdict saw it:
-        a pod that has left since is no reason to wait, but the verdict no longer counts.
+        While it is asked our own view moves on, so what is marked is the pod on the node where the decision saw it:
+        a pod that has left since is no reason to wait, but the decision no longer counts.
         """
-        questions = [
-            (case, *self._sight.standing.holders(case.request(steps), MOST_NODES_ASKED))
-            for case, verdict in falls
-            for steps in range(verdict.steps + (verdict.outcome is not Outcome.PLACED))
-        ]
-        asked = dict.fromkeys(node for _, nodes, holders in questions if holders for node in ("", *nodes))
+        asked = dict.fromkeys(node for doubt in doubts if doubt.holders for node in ("", *doubt.nodes))
         present = {node: await self._present(node) for node in asked}
         found = False
-        for case, nodes, holders in questions:
+        for case, nodes, holders in doubts:
             there = set().union(*(present.get(node, ()) for node in ("", *nodes)))
             gone = {uid: node for uid, node in holders.items() if uid not in there}
             case.stale |= gone
@@ -226,14 +244,18 @@ class Desk:
     async def _present(self, node: str) -> set[str]:
         """Pods of a node that still hold something, as the server knows them; of no node: those not bound yet."""
         listing = await self._client.list(kinds.PODS, fields=f"spec.nodeName={node}", into=Pod)
-        return {pod.metadata.uid for pod in listing.items if not pod.terminal}
+        return {pod.metadata.uid for pod in listing.items if not ended(pod)}
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        self._recent.changed(old, new)
+        self._wake.set()
 
     def _give_up(self) -> None:
         now = asyncio.get_running_loop().time()
         for entry in self._open:
             if entry.until <= now:
-                entry.give(Verdict(Outcome.RETRY))
+                entry.give(Decision(Outcome.RETRY))
 
 
-def _falls(verdict: Verdict) -> bool:
-    return verdict.outcome in {Outcome.PEND, Outcome.REJECT} or verdict.steps > 0
+def _falls(decision: Decision) -> bool:
+    return decision.outcome in {Outcome.PEND, Outcome.REJECT} or decision.steps > 0
