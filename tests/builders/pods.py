@@ -77,12 +77,18 @@ def pod(
     body = {"containers": list(containers) or main, **spec}
     body |= _given(
         initContainers=list(init),
-        schedulerName=scheduler or (names.KAI_SCHEDULER if wanted else ""),
+        schedulerName=scheduler,
         nodeName=node,
         schedulingGates=[{"name": gate} for gate in gates],
         nodeSelector=dict(selector or {}),
     )
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+
+
+def our_pod(name: str = "", *, scheduler: str = "", **options: Any) -> Json:
+    """A pod that our scheduler is to place, unless another one is named."""
+    shared = {"fraction", "memory"} & set(options)
+    return pod(name, scheduler=scheduler or (names.KAI_SCHEDULER if shared else names.DAS_SCHEDULER), **options)
 
 
 def fallback_pod(name: str = "", *, limits: Amounts | None = None, **options: Any) -> Json:
@@ -104,9 +110,7 @@ def request(name: str = "", *, cpu: str = "", **options: Any) -> Request:
     options.setdefault("uid", f"uid-{namespace}-{name}")
     if cpu:
         options["limits"] = {"cpu": cpu, **options.get("limits", {})}
-    if not {"fraction", "memory"} & set(options):
-        options.setdefault("scheduler", names.DAS_SCHEDULER)
-    return parse_pod(typed(pod(name, **options)))
+    return parse_pod(typed(our_pod(name, **options)))
 
 
 def _text(amounts: Amounts) -> dict[str, str]:

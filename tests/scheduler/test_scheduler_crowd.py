@@ -27,7 +27,7 @@ from apportion.view import why
 from apportion.view.informers import Informers
 from apportion.view.view import View
 from tests.clusters.waiting import until as until_now
-from tests.scheduler.ground import Wire, background, until
+from tests.scheduler.cluster import Wire, background, until
 from tests.scheduler.observer import Observer
 from tests.story.served import Served
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,25 +16,24 @@ from typing import Any, TypeVar
 import yaml
 
 from apportion.apis import crds, kinds, names
-from apportion.apis.accelerators import AcceleratorProfile
 from apportion.apis.claims import AllocationClaim
-from apportion.apis.meta import Bare, to_wire
+from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client, PatchType
 from apportion.cluster.transport import Request, Response, Transport
-from apportion.core.catalog import Catalog
 from apportion.scheduler import main
 from apportion.scheduler.settings import Settings
 from pocketkube.api import initial_objects
 from pocketkube.api.http import HttpShell
 from pocketkube.api.request_attributes import ADMIN
 from pocketkube.api.server import ApiServer
+from tests.builders import accelerators, nodes, pods
+from tests.builders.accelerators import A100
 
 JSON = dict[str, Any]
 TOKEN = "admin"
 NAMESPACE = names.DAS_NAMESPACE
-A100 = "NVIDIA A100-PCIE-40GB"
 Fault = Callable[[Request, Callable[[], Awaitable[Response]]], Awaitable[Response]]
 
 
@@ -59,7 +57,7 @@ class Wire:
 
 
 @dataclass
-class Ground:
+class ApiCluster:
     """What a test talks to."""
 
     connect: Callable[[], Transport]
@@ -76,49 +74,22 @@ class Ground:
         mig: int | None = None,
         product: str = A100,
         agent: bool = True,
-        resources: dict[str, str] | None = None,
+        resources: Mapping[str, str] | None = None,
     ) -> None:
         """A node with GPUs, the first `mig` of them in MIG mode (all if not said), and its agent."""
         mig = gpus if mig is None else mig
-        model = Catalog.shipped().find(product)
-        assert model is not None
-        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **(resources or {})}
-        for profile in model.profiles:
-            wire = profile.name.replace("+", names.PLUS_ON_WIRE)
-            amounts[f"{names.SLICE_PREFIX}{wire}"] = str(profile.most * mig)
-        labels = {names.HOSTNAME_LABEL: name, names.MIG_CAPABLE_LABEL: "true"}
-        await self.client.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
-        status = {
-            "capacity": amounts,
-            "allocatable": amounts,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}],
-        }
-        await self.client.patch(kinds.NODES, name, {"status": status}, subresource="status")
+        node = nodes.node(name, resources={**nodes.slice_devices(mig, product=product), **(resources or {})})
+        await self.client.create(kinds.NODES, {"metadata": node["metadata"]})
+        await self.client.patch(kinds.NODES, name, {"status": node["status"]}, subresource="status")
         pod = await self.agent_pod(name, ready=agent)
-        self.gpus[name] = [f"GPU-{uuid.uuid5(uuid.UUID(int=0), f'{name}-{index}')}" for index in range(gpus)]
-        profiles = [
-            to_wire(AcceleratorProfile(name=p.name, size=p.size, starts=list(p.starts), limit=p.limit))
-            for p in model.profiles
+        self.gpus[name] = accelerators.uuids(name, gpus)
+        listed = [
+            accelerators.gpu(device, product=product, mig=number < mig) for number, device in enumerate(self.gpus[name])
         ]
-        await self.client.create(
-            kinds.NODE_ACCELERATORS, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {}}
-        )
-        report = {
-            "gpus": [
-                {
-                    "uuid": gpu,
-                    "model": product,
-                    "memoryMiB": model.memory_mib,
-                    "migEnabled": number < mig,
-                    "profiles": profiles if number < mig else [],
-                }
-                for number, gpu in enumerate(self.gpus[name])
-            ],
-            "agent": {"namespace": NAMESPACE, "name": f"agent-{name}", "uid": pod["metadata"]["uid"]},
-            "conditions": [{"type": "Ready", "status": "True", "reason": "GPUsAccessible"}],
-        }
+        made = accelerators.accelerator(name, listed, agent_uid=pod["metadata"]["uid"])
+        await self.client.create(kinds.NODE_ACCELERATORS, {key: made[key] for key in ("metadata", "spec")})
         await self.client.patch(
-            kinds.NODE_ACCELERATORS, name, {"status": report}, namespace=NAMESPACE, subresource="status"
+            kinds.NODE_ACCELERATORS, name, {"status": made["status"]}, namespace=NAMESPACE, subresource="status"
         )
         if agent:
             self.agents.add(name)
@@ -127,23 +98,24 @@ class Ground:
         return Wire(self.connect(), fault)
 
     async def agent_pod(self, node: str, *, ready: bool) -> JSON:
-        body = pod_body(f"agent-{node}", namespace=NAMESPACE, scheduler="default-scheduler", node=node)
-        body["metadata"]["labels"] = {names.APP_LABEL: names.AGENT_APP}
-        made = await self.client.create(kinds.PODS, body)
+        made = await self.client.create(kinds.PODS, accelerators.agent_pod(node))
         await self.agent_ready(node, ready=ready)
         return made
 
     async def agent_ready(self, node: str, *, ready: bool) -> None:
-        condition = {"type": "Ready", "status": "True" if ready else "False"}
-        patch = {"status": {"phase": "Running", "conditions": [condition]}}
         await self.client.patch(
-            kinds.PODS, f"agent-{node}", patch, namespace=NAMESPACE, how=PatchType.strategic, subresource="status"
+            kinds.PODS,
+            accelerators.agent_name(node),
+            {"status": accelerators.agent_status(ready=ready)},
+            namespace=NAMESPACE,
+            how=PatchType.strategic,
+            subresource="status",
         )
 
-    async def pod(self, name: str, **options: Any) -> str:
+    async def pod(self, name: str, *, priority: int | None = None, **options: Any) -> str:
         """Create a pod and give back its uid."""
-        priority = options.get("priority")
         if priority is not None:
+            options["priorityClassName"] = f"p{priority}"
             with suppress(errors.AlreadyExists):
                 await self.client.create(
                     kinds.PRIORITY_CLASSES, {"metadata": {"name": f"p{priority}"}, "value": priority}
@@ -151,7 +123,7 @@ class Ground:
 
         async def created() -> str | None:
             try:
-                made = await self.client.create(kinds.PODS, pod_body(name, **options))
+                made = await self.client.create(kinds.PODS, pods.our_pod(name, **options))
             except errors.Forbidden as error:
                 if "no PriorityClass" not in str(error):
                     raise
@@ -254,38 +226,8 @@ class Ground:
         return claim.spec.pod_ref.name.startswith("ghost")
 
 
-def pod_body(
-    name: str,
-    *,
-    slices: dict[str, int] | None = None,
-    limits: dict[str, str] | None = None,
-    namespace: str = "default",
-    scheduler: str = names.DAS_SCHEDULER,
-    node: str = "",
-    priority: int | None = None,
-    gates: list[str] | None = None,
-    selector: dict[str, str] | None = None,
-    annotations: dict[str, str] | None = None,
-) -> JSON:
-    asked = {f"{names.SLICE_PREFIX}{profile}": str(count) for profile, count in (slices or {}).items()}
-    asked |= limits or {}
-    spec: JSON = {
-        "schedulerName": scheduler,
-        "containers": [{"name": "main", "image": "busybox", "resources": {"limits": asked, "requests": asked}}],
-    }
-    if node:
-        spec["nodeName"] = node
-    if priority is not None:
-        spec["priorityClassName"] = f"p{priority}"
-    if gates:
-        spec["schedulingGates"] = [{"name": gate} for gate in gates]
-    if selector:
-        spec["nodeSelector"] = selector
-    return {"metadata": {"name": name, "namespace": namespace, "annotations": annotations or {}}, "spec": spec}
-
-
 @asynccontextmanager
-async def embedded() -> AsyncIterator[Ground]:
+async def embedded() -> AsyncIterator[ApiCluster]:
     """On the embedded API, over a socket."""
     server = ApiServer()
     server.tokens.add_fixed(TOKEN, ADMIN)
@@ -313,7 +255,7 @@ def _kubeconfig(folder: Path, url: str) -> Path:
 
 
 @asynccontextmanager
-async def prepared(kubeconfig: Path) -> AsyncIterator[Ground]:
+async def prepared(kubeconfig: Path) -> AsyncIterator[ApiCluster]:
     """Our kinds, our namespace, and agents on whatever nodes a test makes; all gone again afterwards."""
 
     def connect() -> Transport:
@@ -326,7 +268,7 @@ async def prepared(kubeconfig: Path) -> AsyncIterator[Ground]:
                 await client.create(kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": namespace}})
         for crd in crds.crds():
             await client.apply(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="test")
-        made = Ground(connect, client, kubeconfig)
+        made = ApiCluster(connect, client, kubeconfig)
         await until(made.knows_our_kinds)
         try:
             async with background(made.free_slices()):
@@ -336,10 +278,12 @@ async def prepared(kubeconfig: Path) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def scheduling(ground: Ground, wire: Wire | None = None, **settings: Any) -> AsyncIterator[asyncio.Task[None]]:
+async def scheduling(
+    cluster: ApiCluster, wire: Wire | None = None, **settings: Any
+) -> AsyncIterator[asyncio.Task[None]]:
     """A scheduler process in miniature; leaving the block is its SIGTERM, cancelling the task too."""
     options = {"lease_duration": 3.0, "lease_renew_deadline": 2.0, "lease_retry": 0.1, **settings}
-    client = Client(wire or ground.wire(), timeout=5)
+    client = Client(wire or cluster.wire(), timeout=5)
     async with background(main.run(Settings(probes="127.0.0.1:0", **options), client)) as task:
         yield task
 
