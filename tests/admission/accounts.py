@@ -15,13 +15,13 @@ import pytest
 from apportion import manifests
 from apportion.apis import names
 from apportion.cluster import access
-from tests.grounds import binaries
-from tests.grounds.cluster import Cluster
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.embedded import Embedded
-from tests.grounds.first import SERVICE_ADDRESS
-from tests.grounds.fixtures import require
-from tests.grounds.waiting import until
+from tests.clusters import binaries
+from tests.clusters.cluster import Cluster
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.embedded import Embedded
+from tests.clusters.fixtures import require
+from tests.clusters.sandbox_init import SERVICE_ADDRESS
+from tests.clusters.waiting import until
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real)])
