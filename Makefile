@@ -52,12 +52,13 @@ bench: $(VENV)/.develop ## speed and packing beside their baselines
 	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.node
 	$(BIN)/python -m benchmarks.scheduling
+	$(BIN)/python -m benchmarks.waiting
 
 soak: $(VENV)/.develop ## the long campaigns in full count
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
 
 rules: $(VENV)/.develop ## contract rule x embedded x real, from the last test run
-	@test -f .cache/rules.json || $(PYTEST) -q
+	@test -f .cache/rule-outcomes.json || $(PYTEST) -q
 	@$(BIN)/python tools/rules.py
 
 lock: $(VENV)/.develop ## pin all dependencies anew, with hashes and without addresses
@@ -69,7 +70,7 @@ generate: $(VENV)/.develop ## stubs, CRDs and tables that scripts make from thei
 	$(BIN)/python tools/generate/protos.py
 	$(BIN)/python tools/generate/crds.py
 	$(BIN)/python tools/generate/fields.py
-	$(BIN)/python tools/generate/internals.py
+	$(BIN)/python tools/generate/internal_pod_form.py
 	$(BIN)/python tools/generate/merge_rules.py
 
 setup: $(VENV)/.runtime ## a simulated GPU cluster with MIG devices (examples/mig-fallback)

@@ -38,14 +38,14 @@ from rich.table import Table
 
 from apportion import manifests
 from apportion.admission import review
-from apportion.admission.fallback.desk import Patience
+from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import PARTS, Settings, Webhook
 from apportion.admission.server import AdmissionServer
 from apportion.apis import crds, kinds, names
 from apportion.cluster import errors
 from apportion.cluster.client import Client
+from tests.clusters.embedded import Embedded
 from tests.fallback.ground import eventually
-from tests.grounds.embedded import Embedded
 
 Json = dict[str, Any]
 AT_ONCE = 16

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from apportion.apis import names
 from apportion.apis.errors import LedgerError
 from apportion.core import cycle
-from apportion.core.changes import Happened
 from apportion.core.facts import Reservation, SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
@@ -28,7 +27,7 @@ from apportion.core.operations import (
     Unreserve,
 )
 from apportion.core.policies import Policy
-from apportion.core.statement import Assumptions, Statement
+from apportion.core.statement import Statement
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
 from tests.core.making import A100, T4, fleet_of, mig_fleet, node, pod
 
@@ -242,82 +241,3 @@ def test_s04_a_volume_is_chosen_once() -> None:
     assert refused.code == "VolumeNodeAffinity"
     placed.undo(fleet)
     assert isinstance(cycle.decide(fleet, Group.of(second), Policy()), Statement)
-
-
-# The life of a statement
-
-
-@pytest.fixture
-def decided() -> tuple[Fleet, Assumptions, Statement, bytes]:
-    fleet = mig_fleet(1)
-    before = fleet.record()
-    statement = cycle.decide(fleet, Group.of(pod("a", slices={"1g.5gb": 2})), Policy())
-    assert isinstance(statement, Statement)
-    assumptions = Assumptions(fleet)
-    assumptions.decided(statement)
-    return fleet, assumptions, statement, before
-
-
-Life = tuple[Fleet, Assumptions, Statement, bytes]
-
-
-def test_an_undone_statement_leaves_nothing(decided: Life) -> None:
-    fleet, assumptions, statement, before = decided
-    undone = assumptions.undo(statement, 1.0)
-    assert fleet.record() == before
-    assert [each.frees.kind for each in undone if each.frees] == [
-        Happened.POD_GONE,
-        Happened.SLICE_FREED,
-        Happened.SLICE_FREED,
-    ]
-    assert not assumptions.overdue(10.0)
-
-
-def test_what_stands_on_the_server_stays_until_it_is_seen_or_missed(decided: Life) -> None:
-    fleet, assumptions, statement, before = decided
-    first, second = statement.claims
-    undone = assumptions.undo(statement, 5.0, standing={first.confirmed_by})
-    assert len(undone) == 2
-    assert [held.key for held in fleet.slices_of("uid-default-a")] == [first.name]
-    assert second.confirmed_by not in assumptions
-    assert not assumptions.overdue(4.9)
-    assert [each.operation for each in assumptions.overdue(5.0)] == [first]
-    assert assumptions.drop(first.confirmed_by) is first
-    assert fleet.record() == before
-
-
-def test_what_the_cluster_has_shown_is_a_fact_and_is_not_undone(decided: Life) -> None:
-    fleet, assumptions, statement, _ = decided
-    first, second = statement.claims
-    assert assumptions.confirm(first.confirmed_by) is first
-    assert assumptions.confirm(first.confirmed_by) is None
-    assumptions.undo(statement, 1.0)
-    assert [held.key for held in fleet.slices_of("uid-default-a")] == [first.name]
-    assert second.name not in fleet.slices
-
-
-def test_a_written_statement_is_overdue_until_all_of_it_is_seen(decided: Life) -> None:
-    _, assumptions, statement, _ = decided
-    assert not assumptions.overdue(1e9), "it is still being written"
-    assumptions.written(statement, 7.0)
-    assert len(assumptions.overdue(7.0)) == 3
-    for each in statement.operations:
-        assert each.confirmed_by is not None
-        assumptions.confirm(each.confirmed_by)
-    assert not assumptions.overdue(1e9)
-
-
-def test_a_chosen_volume_counts_until_the_facts_tell_it() -> None:
-    fleet = mig_fleet(1)
-    claim, volume = ClaimFacts(storage_class=LOCAL), VolumeFacts(storage_class=LOCAL)
-    fleet.storage = storage = Storage({"default/a": claim}, {"pv": volume}, {LOCAL: ClassFacts(waits_for_pod=True)})
-    request = pod("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}])
-    statement = cycle.decide(fleet, Group.of(request), Policy())
-    assert isinstance(statement, Statement)
-    assumptions = Assumptions(fleet)
-    assumptions.decided(statement)
-    ref = ObjectRef(ObjectKind.VOLUME, "pv")
-    assert assumptions.confirm(ref) is None, "the volume was seen, but not with its claim"
-    storage.volumes["pv"] = VolumeFacts(storage_class=LOCAL, claim="default/a")
-    assert assumptions.confirm(ref) is not None
-    assert not storage.chosen

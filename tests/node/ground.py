@@ -25,16 +25,16 @@ from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
-from apportion.embedded.api.attributes import AUTHENTICATED, User
-from apportion.embedded.api.local import LocalTransport
-from apportion.embedded.api.server import ApiServer
-from apportion.embedded.kubelet import cdi
-from apportion.embedded.kubelet.cgroups import Cgroups
-from apportion.embedded.kubelet.devices.node_devices import NodeDevices
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.agent import Agent
-from apportion.node.drivers.emulated import EmulatedDriver
-from apportion.node.partitioner import Partitioner
+from apportion.node.hardware.partitioner import Partitioner
 from apportion.node.settings import Settings
+from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.request_attributes import AUTHENTICATED, User
+from pocketkube.api.server import ApiServer
+from pocketkube.kubelet.containers import cdi
+from pocketkube.kubelet.containers.cgroups import Cgroups
+from pocketkube.kubelet.devices.node_devices import NodeDevices
 
 NODE = "node-1"
 GPUS = [f"GPU-{uuid.uuid5(uuid.UUID(int=0), f'{NODE}-{index}')}" for index in range(16)]
@@ -79,6 +79,7 @@ class Ground:
             cgroup_dir=root / "sys/fs/cgroup",
             listen="127.0.0.1:0",
             sweep_seconds=0.3,
+            settle_seconds=0.05,
             drain_seconds=0.05,
             busy_seconds=0.1,
             poll_seconds=0.05,
@@ -142,13 +143,14 @@ class Ground:
         containers: Sequence[JSON] = (),
         init: Sequence[JSON] = (),
         restart: str = "Always",
+        namespace: str = "default",
     ) -> JSON:
         wanted = list(containers) or [container("main", limits or {})]
         body = {
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": {"containers": wanted, "initContainers": list(init), "restartPolicy": restart},
         }
-        return await self.client.create(kinds.PODS, body, namespace="default")
+        return await self.client.create(kinds.PODS, body, namespace=namespace)
 
     async def claim(
         self,
@@ -176,13 +178,14 @@ class Ground:
             containers=list(containers),
         )
         await self.client.create(kinds.ALLOCATION_CLAIMS, body, namespace=names.DAS_NAMESPACE)
-        await self.client.patch(
-            kinds.ALLOCATION_CLAIMS,
-            name,
-            {"status": {"state": state}},
-            namespace=names.DAS_NAMESPACE,
-            subresource="status",
-        )
+        if state != claims.CREATED:  # the schema's default
+            await self.client.patch(
+                kinds.ALLOCATION_CLAIMS,
+                name,
+                {"status": {"state": state}},
+                namespace=names.DAS_NAMESPACE,
+                subresource="status",
+            )
         return name
 
     async def bind(self, pod: JSON) -> None:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 class Happened(Enum):
     SLICE_FREED = auto()
+    SLICE_CAME = auto()
     POD_GONE = auto()
     POD_CAME = auto()
     NODE_CHANGED = auto()
     STORAGE_CHANGED = auto()
+    EVERYTHING = auto()  # the reader missed changes
 
 
 class Change(NamedTuple):

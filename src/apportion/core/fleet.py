@@ -16,11 +16,11 @@ import msgspec
 from apportion.apis.errors import LedgerError
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
-from apportion.core.changelog import ChangeLog
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
 from apportion.core.holdings import Holding, Holdings
 from apportion.core.ledger import Gpu
 from apportion.core.node import NodeState
+from apportion.core.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
 
 __all__ = [
@@ -72,7 +72,7 @@ class Fleet:
         self.storage: Storage | None = None
         self.sharing = True  # False where nobody binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
-        self.log: ChangeLog[str] = ChangeLog(_LOG_LENGTH)  # names of nodes that changed
+        self.log: RecentChanges[str] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
         self._apart_label_counts: Counter[str] = Counter()
         self._holdings = Holdings()
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []

@@ -15,12 +15,15 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
+from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.events import Reporter
+from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.rounds import Rounds
 from apportion.scheduler.settings import Settings
-from apportion.scheduler.sight import Sight
+from apportion.view.informers import Informers
+from apportion.view.view import View
 
 UNCONFIRMED_SECONDS = 30.0
 SWEEP_SECONDS = 5.0
@@ -31,22 +34,31 @@ class Plane:
 
     def __init__(self, client: Client, election: Election, settings: Settings) -> None:
         now = clock.elapsed
-        self.sight = sight = Sight(client, namespace=settings.namespace, on_problem=self._on_problem)
+        self.view = View(now=now)
+        self.informers = informers = Informers(client, self.view, namespace=settings.namespace)
+        self.backlog = Backlog(now)
+        changed = asyncio.Event()
+        self.view.changes.on_change(changed.set)
+        self._intake = Intake(self.view.waiting, self.backlog, on_offer=changed.set, on_problem=self._on_problem)
         self._reporter = Reporter(
-            client, Recorder(client, names.DAS_SCHEDULER), said=sight.said, now=now, busy=lambda: sight.backlog.busy
+            client,
+            Recorder(client, names.DAS_SCHEDULER),
+            said=self.view.pods.condition_message,
+            now=now,
+            busy=lambda: self.backlog.busy,
         )
-        sight.pods.on_change(self._forget_reports)
+        informers.pods.on_change(self._forget_reports)
         self._leftovers = Leftovers(
-            client, claims=sight.claims, pods=sight.pods, nodes=sight.nodes, holds=election.holds
+            client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
         )
         self._committer = Committer(client, namespace=settings.namespace, holds=election.holds)
         self._rounds = Rounds(
-            sight.mirror,
-            sight.backlog,
+            self.view,
+            self.backlog,
             self._committer,
             self._reporter,
             Policy.named(settings.policy),
-            changed=sight.changed,
+            changed=changed,
             now=now,
         )
 
@@ -69,11 +81,12 @@ class Plane:
 
     async def _sweep(self) -> None:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""
+        assumptions = self.view.assumptions
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             with suppress(errors.ClusterError):
-                for statement, operation in self.sight.mirror.overdue(UNCONFIRMED_SECONDS):
-                    if not await self._committer.stands(operation):
-                        self.sight.mirror.drop(operation)
+                for statement, operation in assumptions.overdue(UNCONFIRMED_SECONDS):
+                    if not await self._committer.exists(operation):
+                        assumptions.drop(operation)
                         if operation in statement.binds:
-                            self.sight.backlog.retry(statement.group.key)
+                            self.backlog.retry(statement.group.key)

@@ -26,7 +26,7 @@ from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import Committer, Outcome, Result
 from apportion.scheduler.events import Reporter
-from apportion.scheduler.mirror import Mirror
+from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Rounds:
 
     def __init__(
         self,
-        mirror: Mirror,
+        view: View,
         backlog: Backlog,
         committer: Committer,
         reporter: Reporter,
@@ -50,7 +50,8 @@ class Rounds:
         changed: asyncio.Event,
         now: Callable[[], float],
     ) -> None:
-        self._mirror, self._backlog = mirror, backlog
+        self._view, self._backlog = view, backlog
+        self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy = policy
         self._changed = changed
@@ -83,7 +84,7 @@ class Rounds:
         await asyncio.sleep(BATCH_SECONDS)
 
     async def _round(self) -> None:
-        taken = self._backlog.take(self._mirror.take_changes())
+        taken = self._backlog.take(self._changes.take())
         if taken:
             with metrics.ROUND_SECONDS.time():
                 await self._decide_all(taken)
@@ -116,7 +117,7 @@ class Rounds:
     def _follow_up(self, entry: Waiting, outcome: Statement | Refusal) -> None:
         if isinstance(outcome, Statement):
             metrics.DECISIONS.labels("placed").inc()
-            self._mirror.assume(outcome)
+            self._view.assumptions.decided(outcome)
             self._backlog.start(entry)
             self._spawn(self._carry_out(entry, outcome))
         else:
@@ -130,7 +131,7 @@ class Rounds:
 
     def _decide(self, entry: Waiting, unschedulable: set[bytes]) -> Statement | Refusal | None:
         """None if there is no place, which is to be explained later."""
-        group, fleet = entry.group, self._mirror.fleet
+        group, fleet = entry.group, self._view.fleet
         held = tuple(slice_ for uid in group.uids for slice_ in fleet.slices_of(uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not adoption.leaving(held):
             return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
@@ -147,7 +148,7 @@ class Rounds:
         known = refused.get(wish(entry))
         if known is not None:
             return known
-        outcome = cycle.decide(self._mirror.fleet, entry.group, self._policy)
+        outcome = cycle.decide(self._view.fleet, entry.group, self._policy)
         if isinstance(outcome, Refusal):
             refused[wish(entry)] = outcome
         return outcome
@@ -157,14 +158,14 @@ class Rounds:
         for outcome in result.outcomes.values():
             metrics.COMMITS.labels(outcome.value).inc()
         if result.bound:
-            self._mirror.written(statement)
+            self._view.assumptions.written(statement)
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
             self._reporter.placed(statement)
         else:
             self._undo(entry, statement, result)
 
     def _undo(self, entry: Waiting, statement: Statement, result: Result) -> None:
-        self._mirror.forget(statement, result.standing)
+        self._view.assumptions.undo(statement, result.existing)
         for bind in statement.binds:
             if result.outcomes[bind.uid] is Outcome.FAILED:
                 text = f"Placing the pod failed and is tried again: {result.reason}"
@@ -176,7 +177,7 @@ class Rounds:
         self._changed.set()
 
     async def _release_claims(self, entry: Waiting) -> None:
-        claims = [claim for uid in entry.group.uids for claim in self._mirror.claims_of(uid)]
+        claims = [claim for uid in entry.group.uids for claim in self._view.claims.of_pod(uid)]
         try:
             await self._committer.release(claims)
         except errors.ClusterError as error:

@@ -1,1 +1,0 @@
-"""Running containers: as child processes (our image) or simulated (any other)."""

@@ -1,0 +1,85 @@
+"""Tells the cluster what this node has: the NodeAccelerator object, kept as it should be.
+
+The object is watched, so that whatever others change or delete comes back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apportion.apis import kinds
+from apportion.apis.accelerators import AgentReference, NodeAccelerator, NodeAcceleratorStatus
+from apportion.apis.meta import to_wire
+from apportion.cluster import clock, errors
+from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
+from apportion.node.cluster.accelerator_status import NodeState, ready_condition, status_of
+from apportion.node.readiness import STOPPED
+from apportion.node.settings import Settings
+
+_EMPTY: dict[str, Any] = {"gpus": []}  # a list that is empty is left out of the wire form
+
+
+class AcceleratorReport:
+    def __init__(self, client: Client, settings: Settings, kind: str) -> None:
+        self._client = client
+        self._settings = settings
+        self._kind = kind
+        self.informer = Informer(
+            client,
+            kinds.NODE_ACCELERATORS,
+            into=NodeAccelerator,
+            namespace=settings.namespace,
+            fields=f"metadata.name={settings.node_name}",
+        )
+
+    async def publish(self, state: NodeState, node_uid: str) -> None:
+        """Write the object if it says anything else."""
+        current = self.informer.get(self._settings.node_name, self._settings.namespace)
+        old = current.status if current else NodeAcceleratorStatus()
+        status = to_wire(status_of(state, self._agent(), old.conditions, clock.timestamp()))
+        if current is None:
+            await self._create(node_uid)
+        elif status == to_wire(old):
+            return
+        await self._patch(_change({**_EMPTY, **status}, to_wire(old)))
+
+    async def retire(self) -> None:
+        """The last word of an agent that is stopped in order."""
+        if self.informer.get(self._settings.node_name, self._settings.namespace) is not None:
+            await self._patch({"conditions": [to_wire(ready_condition(STOPPED, clock.timestamp()))]})
+
+    async def _create(self, node_uid: str) -> None:
+        metadata: dict[str, Any] = {"name": self._settings.node_name, "namespace": self._settings.namespace}
+        if node_uid:  # goes with its Node
+            owner = {"apiVersion": "v1", "kind": "Node", "name": self._settings.node_name, "uid": node_uid}
+            metadata["ownerReferences"] = [owner]
+        body = {"metadata": metadata, "spec": {"acceleratorType": self._kind}}
+        try:
+            await self._client.create(kinds.NODE_ACCELERATORS, body, namespace=self._settings.namespace)
+        except errors.AlreadyExists:
+            return
+
+    async def _patch(self, status: dict[str, Any]) -> None:
+        await self._client.patch(
+            kinds.NODE_ACCELERATORS,
+            self._settings.node_name,
+            {"status": status},
+            namespace=self._settings.namespace,
+            subresource="status",
+        )
+
+    def _agent(self) -> AgentReference:
+        settings = self._settings
+        return AgentReference(namespace=settings.pod_namespace, name=settings.pod_name, uid=settings.pod_uid)
+
+
+def _change(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch: such a patch keeps entries of a map that it does not name, so those that are gone are nulled."""
+    change = dict(new)
+    for field, value in new.items():
+        before = old.get(field)
+        if isinstance(value, dict):
+            gone = dict.fromkeys(before.keys() - value.keys()) if isinstance(before, dict) else {}
+            change[field] = {**gone, **_change(value, before if isinstance(before, dict) else {})}
+    return change

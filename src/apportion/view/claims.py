@@ -1,0 +1,60 @@
+"""AllocationClaims as slices of the fleet: each holds its place until the claim is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from apportion.apis.claims import AllocationClaim
+from apportion.core.fleet import Fleet, SlicePlacement
+from apportion.core.operations import ObjectKind
+from apportion.view.assumptions import Assumptions
+from apportion.view.changes import ChangeLog, Happened
+
+
+class Claims:
+    """Feeds claims into the fleet, and knows them by name."""
+
+    def __init__(self, fleet: Fleet, changes: ChangeLog, assumptions: Assumptions) -> None:
+        self._fleet = fleet
+        self._changes = changes
+        self._assumptions = assumptions
+        self._objects: dict[str, AllocationClaim] = {}
+
+    def __iter__(self) -> Iterator[AllocationClaim]:
+        return iter(self._objects.values())
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def of_pod(self, uid: str) -> list[AllocationClaim]:
+        """Claims of a pod that an informer has shown."""
+        return [self._objects[record.key] for record in self._fleet.slices_of(uid) if record.key in self._objects]
+
+    def changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
+        if new is None:
+            assert old is not None
+            self._objects.pop(old.name, None)
+            self._assumptions.shown(ObjectKind.CLAIM, old.name)
+            self._leave(old.name, old.spec.nodename)
+            return
+        self._objects[new.name] = new
+        self._assumptions.shown(ObjectKind.CLAIM, new.name)
+        if old is None or (old.spec, old.metadata.deleting) != (new.spec, new.metadata.deleting):
+            self._enter(new)
+
+    def _enter(self, claim: AllocationClaim) -> None:
+        spec, uid = claim.spec, claim.spec.pod_ref.uid
+        placement = SlicePlacement(spec.gpu_uuid, spec.profile, spec.mig_placement.start, spec.mig_placement.size)
+        before = self._fleet.slices.get(claim.name)
+        releasing = claim.metadata.deleting
+        self._fleet.add_slice(claim.name, placement, uid, node=spec.nodename, releasing=releasing)
+        if before is None:
+            self._changes.note(Happened.SLICE_CAME, spec.nodename, uid)
+        elif before.placement != placement:  # its agent moved it, or another leader wrote it
+            self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(before.gpu, spec.nodename), uid)
+
+    def _leave(self, name: str, node: str = "") -> None:
+        record = self._fleet.slices.get(name)
+        if record is not None:
+            self._fleet.remove_slice(name)
+            self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(record.gpu, node), record.owner)

@@ -1,0 +1,1 @@
+"""A kubelet for the embedded cluster: containers are simulated, or run as child processes."""

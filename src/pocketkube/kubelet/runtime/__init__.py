@@ -1,0 +1,1 @@
+"""Running containers: as child processes (images named for it) or simulated (any other)."""
