@@ -25,8 +25,8 @@ from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.agent import Agent
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
 from apportion.node.hardware.partitioner import Partitioner
 from apportion.node.settings import Settings
 from pocketkube.api.in_process_transport import LocalTransport

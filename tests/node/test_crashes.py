@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 from apportion.apis import claims
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node import atomic_files
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
 from pocketkube.kubelet.containers.cdi import CdiError
 from pocketkube.kubelet.devices.ledger import AllocationError
 from pocketkube.kubelet.devices.plugin import PluginError

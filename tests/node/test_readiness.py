@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from apportion.apis import claims, kinds
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from pocketkube.api.http import HttpShell
 from pocketkube.kubelet.devices.plugin import PluginError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from apportion.apis import claims, kinds
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from tests.node.ground import GPUS, NODE, Ground
 

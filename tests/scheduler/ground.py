@@ -243,7 +243,7 @@ class Ground:
         if uid in live and not claim.metadata.deleting:
             return
         if not claim.metadata.deleting:
-            if claim.state in {"", "created"} and uid not in live and await self._never_bound(claim):
+            if claim.state == "created" and uid not in live and await self._never_bound(claim):
                 return  # the leader's business
             await self.client.delete(kinds.ALLOCATION_CLAIMS, claim.name, namespace=NAMESPACE)
         await self.client.patch(

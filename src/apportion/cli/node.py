@@ -23,6 +23,7 @@ def command(
 ) -> None:
     """Serve a node's GPUs to its kubelet: make slices for pods, and take them back."""
     from apportion.cluster import process
+    from apportion.emulation.gpus import driver as emulated
     from apportion.node import main
     from apportion.node.settings import Settings
 
@@ -39,4 +40,4 @@ def command(
         listen=listen,
         namespace=namespace,
     )
-    process.run(lambda: main.run(settings), name="node")
+    process.run(lambda: main.run(settings, {"emulated": emulated.open_driver}), name="node")

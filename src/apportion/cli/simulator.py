@@ -15,6 +15,6 @@ def command(
 ) -> None:
     """Tell which emulated GPUs the nodes have, and mark nodes that were given some, until stopped."""
     from apportion.cluster import process
-    from apportion.operator import simulator
+    from apportion.emulation import simulator
 
     process.run(lambda: simulator.run(probes), name="simulator", level=log_level)

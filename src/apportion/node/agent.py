@@ -25,10 +25,8 @@ from apportion.cluster.errors import ClusterError
 from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
-from apportion.node import readiness as hindrances
-from apportion.node import startup
-from apportion.node.cluster import accelerator_report
-from apportion.node.cluster.accelerator_report import Publisher, Readiness
+from apportion.node import readiness, startup
+from apportion.node.cluster.accelerator_report import AcceleratorReport
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
@@ -36,13 +34,12 @@ from apportion.node.container import preparation
 from apportion.node.container.cdi import CdiFolder
 from apportion.node.container.cgroups import Cgroups
 from apportion.node.container.last_container import LastContainer
-from apportion.node.container.nvidia_smi import SmiScripts
 from apportion.node.container.preparation import Preparation
 from apportion.node.container.release import Release
 from apportion.node.gpu_inventory import Hardware
 from apportion.node.hardware.claim_placement import ClaimPlacement
 from apportion.node.hardware.layouts import Layouts
-from apportion.node.hardware.partitioner import Measures, Partitioner, PartitionError, Slice
+from apportion.node.hardware.partitioner import Measures, MountsFiles, Partitioner, PartitionError, Slice
 from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.allocations import Allocations
@@ -53,6 +50,7 @@ from apportion.node.kubelet.prestart_errors import PrestartError
 from apportion.node.kubelet.registration import Registrar
 from apportion.node.locks import Locks
 from apportion.node.metrics import Metrics
+from apportion.node.readiness import Readiness
 from apportion.node.settings import Settings
 from apportion.node.single_agent import single_agent
 
@@ -72,14 +70,13 @@ class Agent:
         self._locks = Locks()
         self._recorder = Recorder(client, COMPONENT, host=settings.node_name)
         self._records = SliceRecords(settings.state_dir)
-        self._smi = SmiScripts(driver, settings.state_dir, emulated=settings.driver == "emulated")
-        self._folder = CdiFolder(settings.cdi_dir, on_remove=self._smi.forget)
+        self._folder = CdiFolder(settings.cdi_dir, on_remove=self._remove_files)
         self._allocations = Allocations(settings.plugin_dir)
         self._registrar = Registrar(settings.plugin_dir, poll_seconds=settings.poll_seconds)
         self._node = Informer(client, kinds.NODES, into=Node, fields=f"metadata.name={settings.node_name}")
         self._store = ClaimStore(client, settings.node_name, settings.namespace)
         self._pods = PodWatch(client, settings.node_name)
-        self._publisher = Publisher(client, settings, driver.kind)
+        self._report = AcceleratorReport(client, settings, driver.kind)
         self._slicing = Slicing(driver, self._records, self._locks)
         cgroups = Cgroups(settings.cgroup_dir)
         self._holders = DeviceHolders(self._allocations, self._pods, cgroups, settings.node_name)
@@ -92,7 +89,6 @@ class Agent:
             holders=self._holders,
             last_container=last_container,
             folder=self._folder,
-            smi=self._smi,
             gpus=lambda: self._hardware.gpus,
             patience=settings.patience_seconds,
         )
@@ -114,7 +110,6 @@ class Agent:
             slicing=self._slicing,
             placement=placement,
             folder=self._folder,
-            smi=self._smi,
             locks=self._locks,
             patience=settings.patience_seconds,
             answer_within=settings.answer_seconds,
@@ -149,7 +144,7 @@ class Agent:
         ):
             try:
                 async with asyncio.TaskGroup() as group:
-                    for work in (self._node, self._store.informer, self._pods.informer, self._publisher.informer):
+                    for work in (self._node, self._store.informer, self._pods.informer, self._report.informer):
                         group.create_task(work.run())
                     group.create_task(self._recorder.run())
                     await self._begin()
@@ -169,14 +164,14 @@ class Agent:
         if fault is not None:
             return Readiness(ready=False, reason=fault.reason, message=str(fault))
         if not self._adopted:
-            return accelerator_report.STARTING
-        return accelerator_report.READY if self._registrar.complete else accelerator_report.UNREGISTERED
+            return readiness.STARTING
+        return readiness.READY if self._registrar.complete else readiness.UNREGISTERED
 
     def _wait(self, why: str) -> None:
         self._waits = why
 
     async def _begin(self) -> None:
-        for informer in (self._node, self._store.informer, self._pods.informer, self._publisher.informer):
+        for informer in (self._node, self._store.informer, self._pods.informer, self._report.informer):
             await informer.synced()
         while not await self._adopt():
             await self._publish()
@@ -185,10 +180,10 @@ class Agent:
         self._store.on_change(self._claim_changed)
         self._pods.informer.on_change(self._pod_changed)
         self._node.on_change(lambda _old, _new: self._wake.set())
-        self._publisher.informer.on_change(lambda _old, _new: self._wake.set())
+        self._report.informer.on_change(lambda _old, _new: self._wake.set())
 
     async def _adopt(self) -> bool:
-        self._obstacle = hindrances.unwritable((self.settings.state_dir, self.settings.cdi_dir))
+        self._obstacle = readiness.unwritable_folder((self.settings.state_dir, self.settings.cdi_dir))
         if self._obstacle is not None:
             return False
         self._records.load()
@@ -215,7 +210,7 @@ class Agent:
     async def _farewell(self) -> None:
         try:
             async with asyncio.timeout(FAREWELL_SECONDS):
-                await self._publisher.retire()
+                await self._report.retire()
         except (ClusterError, TimeoutError) as error:
             log.debug("the NodeAccelerator still says ready: %s", error)
 
@@ -258,29 +253,32 @@ class Agent:
             log.warning("not made by Apportion and left alone: %s", "; ".join(str(one.place) for one in found))
         self._foreign = found
         self.metrics.foreign.set(len(found))
-        await self._show()
+        await self._update_files()
 
-    async def _show(self) -> None:
+    async def _update_files(self) -> None:
+        if not isinstance(self.driver, MountsFiles):
+            return
         try:
-            held = (each for holding in self._holders.live() for each in holding.ids)
-            await self._smi.show(self._hardware.gpus, held)
+            await self.driver.update_files({each for holding in self._holders.live() for each in holding.ids})
         except (PartitionError, OSError) as error:
             log.warning("nvidia-smi of this node is out of date: %s", error)
 
+    def _remove_files(self, device: str) -> None:
+        if isinstance(self.driver, MountsFiles):
+            self.driver.remove_files(device)
+
     async def _look_at_hardware(self) -> None:
-        rival = hindrances.rival(self._pods.informer.items())
-        self._obstacle = rival or hindrances.unwritable((self.settings.state_dir, self.settings.cdi_dir))
+        rival = readiness.foreign_device_plugin(self._pods.informer.items())
+        self._obstacle = rival or readiness.unwritable_folder((self.settings.state_dir, self.settings.cdi_dir))
         await self._hardware.look(self._annotations(), offer=rival is None)
 
     async def _publish(self) -> Readiness | None:
         """Returns what the cluster has been told; None if that failed."""
-        readiness = self.readiness
-        self.metrics.ready.set(readiness.ready)
+        now = self.readiness
+        self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)
         try:
-            await self._publisher.publish(
-                self._hardware.gpus, readiness, self._foreign, node.metadata.uid if node else ""
-            )
+            await self._report.publish(self._hardware.gpus, now, self._foreign, node.metadata.uid if node else "")
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)
             return None
@@ -289,7 +287,7 @@ class Agent:
         if layouts.state == FAILED:
             about = Regarding.node(self.settings.node_name)
             self._recorder.warn(about, "MigConfigRefused", layouts.problem)
-        return readiness
+        return now
 
     def _promised(self) -> set[str]:
         """GPUs that a claim or a record names: a pod may be on its way to them."""
@@ -309,7 +307,7 @@ class Agent:
         pod = new or old
         if pod is None:
             return
-        if hindrances.is_rival(pod):
+        if readiness.is_device_plugin(pod):
             self._wake.set()
         if self._store.of_pod(pod.metadata.uid) or self._folder.of_pod(pod.metadata.uid):
             self._queue.add(pod.metadata.uid)

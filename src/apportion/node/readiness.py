@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from apportion.apis import names
 from apportion.apis.pods import Pod
-from apportion.node.cluster.accelerator_report import Readiness
 
 # How NVIDIA's manifest, its chart and its operator mark the pods of their device plugin.
 _PLUGIN_LABELS = (
@@ -24,7 +24,22 @@ _PLUGIN_IMAGE = "k8s-device-plugin"
 FOREIGN_DEVICE_PLUGIN = "ForeignDevicePlugin"
 
 
-def unwritable(folders: Sequence[Path]) -> Readiness | None:
+@dataclass(frozen=True)
+class Readiness:
+    """May pods with slices come? If not, `reason` and `message` say why."""
+
+    ready: bool
+    reason: str
+    message: str
+
+
+READY = Readiness(ready=True, reason="Serving", message="The agent is registered with the kubelet")
+STARTING = Readiness(ready=False, reason="Starting", message="The agent has not looked at this node yet")
+STOPPED = Readiness(ready=False, reason="AgentStopped", message="The agent was stopped")
+UNREGISTERED = Readiness(ready=False, reason="NotRegistered", message="The kubelet does not know the agent yet")
+
+
+def unwritable_folder(folders: Sequence[Path]) -> Readiness | None:
     """The first folder that the agent needs and cannot write to."""
     for folder in folders:
         if problem := _problem(folder):
@@ -33,10 +48,10 @@ def unwritable(folders: Sequence[Path]) -> Readiness | None:
     return None
 
 
-def rival(pods: Iterable[Pod]) -> Readiness | None:
+def foreign_device_plugin(pods: Iterable[Pod]) -> Readiness | None:
     """NVIDIA's own device plugin: two that hand out the same GPUs give each device away twice."""
     for pod in pods:
-        if is_rival(pod) and not pod.terminal:
+        if is_device_plugin(pod) and not pod.terminal:
             text = (
                 f"NVIDIA's device plugin runs on this node (pod {pod.metadata.namespace}/{pod.metadata.name}): "
                 f"no slices are made here; remove it from this node, or the node's label {names.MIG_CAPABLE_LABEL}"
@@ -45,7 +60,7 @@ def rival(pods: Iterable[Pod]) -> Readiness | None:
     return None
 
 
-def is_rival(pod: Pod) -> bool:
+def is_device_plugin(pod: Pod) -> bool:
     if any(pod.metadata.labels.get(key) == value for key, value in _PLUGIN_LABELS):
         return True
     return any(_repository(container.image) == _PLUGIN_IMAGE for container in pod.spec.containers)

@@ -79,7 +79,7 @@ class Leftovers:
             return LOOK_AGAIN_SECONDS
         if await self._node_is_lost(claim):
             return await self._remove_for_good(claim)
-        if claim.metadata.deleting or claim.state not in {"", CREATED}:
+        if claim.metadata.deleting or claim.state != CREATED:
             return None
         return await self._remove_if_unused(claim)
 

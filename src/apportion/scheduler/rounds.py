@@ -121,7 +121,7 @@ class Rounds:
             metrics.DECISIONS.labels("placed").inc()
             self._view.assumptions.assume(outcome)
             self._backlog.start(entry)
-            self._spawn(self._carry_out(entry, outcome, self._view.claims.of_pod(entry.uid)))
+            self._spawn(self._carry_out(entry, outcome))
         else:
             metrics.DECISIONS.labels("refused").inc()
             self._backlog.park(entry, outcome.refusal)
@@ -163,9 +163,9 @@ class Rounds:
             self._spawn(self._let_go(entry, claims))
         return outcome
 
-    async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
+    async def _carry_out(self, entry: Waiting, plan: Plan) -> None:
         volumes = [step for bind in plan.binds for step in self._volumes.of(entry.request, bind.node)]
-        result = await self._committer.commit(plan, adopted, volumes)
+        result = await self._committer.commit(plan, volumes)
         metrics.COMMITS.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:
             self._view.assumptions.written(plan)

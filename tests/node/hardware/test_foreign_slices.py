@@ -10,9 +10,9 @@ from apportion.apis import kinds, names
 from apportion.apis.nodes import Node
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node import startup
 from apportion.node.cluster.claim_store import ClaimStore
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
 from apportion.node.hardware.partitioner import Place, PlaceTaken
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.hardware.slicing import Slicing

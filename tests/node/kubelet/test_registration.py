@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from apportion.apis import kinds
+from apportion.emulation.gpus import driver
 from apportion.node.hardware import drivers
 from apportion.node.hardware.partitioner import Unavailable
 from tests.node.ground import Ground, ground
@@ -154,4 +155,4 @@ async def test_r03_probes_answer(node: Ground) -> None:
 
 async def test_an_unknown_driver_is_refused_with_the_list_of_those_there_are() -> None:
     with pytest.raises(Unavailable, match="'voodoo' is unknown: choose one of emulated, nvml"):
-        drivers.open_driver("voodoo", drivers.Site("node-1", Path("unused")))
+        drivers.open_driver("voodoo", drivers.Site("node-1", Path("unused")), {"emulated": driver.open_driver})

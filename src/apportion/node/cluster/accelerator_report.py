@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from apportion.apis import accelerators, kinds
@@ -24,6 +23,7 @@ from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.node.hardware.partitioner import Gpu, Slice
+from apportion.node.readiness import STOPPED, Readiness
 from apportion.node.settings import Settings
 
 UNKNOWN_SLICES = "UnknownSlices"
@@ -31,22 +31,7 @@ UNKNOWN_SLICES = "UnknownSlices"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Readiness:
-    """May pods with slices come? If not, `reason` and `message` say why."""
-
-    ready: bool
-    reason: str
-    message: str
-
-
-READY = Readiness(ready=True, reason="Serving", message="The agent is registered with the kubelet")
-STARTING = Readiness(ready=False, reason="Starting", message="The agent has not looked at this node yet")
-STOPPED = Readiness(ready=False, reason="AgentStopped", message="The agent was stopped")
-UNREGISTERED = Readiness(ready=False, reason="NotRegistered", message="The kubelet does not know the agent yet")
-
-
-class Publisher:
+class AcceleratorReport:
     def __init__(self, client: Client, settings: Settings, kind: str) -> None:
         self._client = client
         self._settings = settings

@@ -21,7 +21,6 @@ from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.container import cdi
 from apportion.node.container.cdi import CdiFolder
 from apportion.node.container.last_container import LastContainer
-from apportion.node.container.nvidia_smi import SmiScripts
 from apportion.node.hardware import partitioner
 from apportion.node.hardware.claim_placement import ClaimPlacement
 from apportion.node.hardware.partitioner import Partitioner, PartitionError
@@ -52,7 +51,6 @@ class Preparation:
         slicing: Slicing,
         placement: ClaimPlacement,
         folder: CdiFolder,
-        smi: SmiScripts,
         locks: Locks,
         patience: float,
         answer_within: float,
@@ -64,7 +62,6 @@ class Preparation:
         self._slicing = slicing
         self._placement = placement
         self._folder = folder
-        self._smi = smi
         self._locks = locks
         self._patience = patience
         self._answer_within = answer_within
@@ -154,14 +151,14 @@ class Preparation:
                 continue  # shared with a later container, whose own call writes it
             owner = cdi.Owner(holder.pod_uid, holding.containers)
             name = cdi.device_name(holding.resource, holding.ids)
-            mounts = await self._smi.mounts(name, listed)
+            mounts = await partitioner.mounts(self._driver, name, listed)
             self._folder.write(name, owner, self._driver.environment(listed), mounts=mounts, devices=devices)
 
     async def _tell(self, found: list[AllocationClaim], error: Exception) -> str:
         """Show on the claims what went wrong; the text goes to the kubelet as well."""
         text = str(error)
         for claim in found:
-            state = (self._store.get(claim.name) or claim).state or claims.CREATED
+            state = (self._store.get(claim.name) or claim).state
             if state == claims.IN_USE:
                 continue
             try:

@@ -113,7 +113,7 @@ class Release:
             await self._slicing.unmake(entry)
         except PartitionError as error:
             log.warning("claim %s cannot be released yet: %s", entry.claim, error)
-            if claim is not None and claim.state:
+            if claim is not None:
                 await self._store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {error}")
             return False
         return True

@@ -16,7 +16,7 @@ All methods may be called concurrently; create and destroy never two at a time f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -172,5 +172,23 @@ class Measures(Protocol):
         """Every process on every GPU that answers, with the memory that it uses."""
 
 
+@runtime_checkable
+class MountsFiles(Protocol):
+    """A partitioner that gives containers files of the node, one set per CDI device."""
+
+    async def update_files(self, held: Collection[str]) -> None:
+        """Bring the node's own files up to date; `held` are the devices that pods hold."""
+
+    async def mounts(self, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+        """(host path, container path) of each file for a container with these slices or GPUs."""
+
+    def remove_files(self, device: str) -> None:
+        """Nobody uses this CDI device any more."""
+
+
 async def device_nodes(driver: Partitioner, uuids: Sequence[str]) -> Sequence[str]:
     return await driver.device_nodes(uuids) if isinstance(driver, HasDevices) else ()
+
+
+async def mounts(driver: Partitioner, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+    return await driver.mounts(device, uuids) if isinstance(driver, MountsFiles) else ()

@@ -15,7 +15,6 @@ from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.node.container import cdi, preparation
 from apportion.node.container.cdi import CdiFolder
 from apportion.node.container.last_container import LastContainer
-from apportion.node.container.nvidia_smi import SmiScripts
 from apportion.node.hardware import partitioner
 from apportion.node.hardware.partitioner import Gpu, Partitioner
 from apportion.node.kubelet.allocations import Allocations
@@ -50,7 +49,6 @@ class ExistingDevices:
         holders: DeviceHolders,
         last_container: LastContainer,
         folder: CdiFolder,
-        smi: SmiScripts,
         gpus: Callable[[], Sequence[Gpu]],
         patience: float,
     ) -> None:
@@ -59,7 +57,6 @@ class ExistingDevices:
         self._holders = holders
         self._last_container = last_container
         self._folder = folder
-        self._smi = smi
         self._gpus = gpus
         self._patience = patience
 
@@ -78,7 +75,7 @@ class ExistingDevices:
             if await self._last_container.of(holder.pod_uid, holding.containers) != container:
                 continue  # a later container keeps these ids, and its own call describes it
             name = cdi.device_name(holding.resource, holding.ids)
-            mounts = await self._smi.mounts(name, uuids)
+            mounts = await partitioner.mounts(self._driver, name, uuids)
             environment = self._driver.environment(uuids)
             devices = await partitioner.device_nodes(self._driver, uuids)
             owner = cdi.Owner(holder.pod_uid, holding.containers)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from apportion.apis import names
-from apportion.apis.smi import command, script
-from apportion.apis.smi.view import Board, Machine
+from apportion.emulation.nvidia_smi import command, script
+from apportion.emulation.nvidia_smi.machine import Board, Machine
 from pocketkube.clock import Clock, stamp
 from pocketkube.kubelet.shell.streams import Files, Streams
 

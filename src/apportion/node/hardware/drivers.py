@@ -1,17 +1,17 @@
-"""The partitioners: one module each, found by the name given to `--driver`.
+"""The partitioners, found by the name given to `--driver`.
 
-Other packages add theirs with an entry point of the group `apportion.partitioners`, which names a
-function that takes a `Site` and returns a `Partitioner`.
+NVML is built in. Whoever starts the agent adds others (emulated GPUs), and other packages add theirs with an
+entry point of the group `apportion.partitioners`, which names a function that takes a `Site` and returns a
+`Partitioner`.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from apportion.node.hardware.drivers.emulated import EmulatedDriver
 from apportion.node.hardware.partitioner import Partitioner, Unavailable
 
 ENTRY_POINTS = "apportion.partitioners"
@@ -28,26 +28,19 @@ class Site:
 Factory = Callable[[Site], Partitioner]
 
 
-def names() -> list[str]:
-    return sorted(_factories())
-
-
-def open_driver(name: str, site: Site) -> Partitioner:
-    factory = _factories().get(name)
+def open_driver(name: str, site: Site, added: Mapping[str, Factory]) -> Partitioner:
+    factories = all_drivers(added)
+    factory = factories.get(name)
     if factory is None:
-        raise Unavailable(f"--driver: {name!r} is unknown: choose one of {', '.join(names())}")
+        raise Unavailable(f"--driver: {name!r} is unknown: choose one of {', '.join(sorted(factories))}")
     return factory(site)
 
 
-def _factories() -> dict[str, Factory]:
-    found: dict[str, Factory] = {"emulated": _emulated, "nvml": _nvml}
+def all_drivers(added: Mapping[str, Factory]) -> dict[str, Factory]:
+    found: dict[str, Factory] = {"nvml": _nvml, **added}
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         found[entry.name] = entry.load()
     return found
-
-
-def _emulated(site: Site) -> Partitioner:
-    return EmulatedDriver(site.node, site.state_dir)
 
 
 def _nvml(_: Site) -> Partitioner:

@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from apportion.apis.smi import queries, table
-from apportion.apis.smi.view import Machine
+from apportion.emulation.nvidia_smi import queries, table
+from apportion.emulation.nvidia_smi.machine import Machine
 
 BAD_ARGUMENT, NO_DEVICE = 2, 6
 HELP = """\

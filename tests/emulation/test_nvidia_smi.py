@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from apportion.apis.smi import command, script
-from apportion.apis.smi.view import Board, Instance, Machine, instance_id
+from apportion.emulation.nvidia_smi import command, script
+from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine, instance_id
 from tests.grounds import binaries
 
 NOW = datetime(2026, 11, 16, 2, 30, 5, tzinfo=UTC)

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from apportion.apis import kinds, names
 from apportion.apis.meta import ObjectMeta
 from apportion.apis.nodes import Node, NodeStatus
-from apportion.apis.smi import script
-from apportion.apis.smi.view import Board, Machine
 from apportion.cli import smi, state
 from apportion.cluster.client import Client
-from apportion.operator.simulator import Simulator, describe
+from apportion.emulation.nvidia_smi import script
+from apportion.emulation.nvidia_smi.machine import Board, Machine
+from apportion.emulation.simulator import Simulator, describe
 from pocketkube.api.in_process_transport import LocalTransport
 from pocketkube.api.server import ApiServer
 from tests.simulation.terminal import EXAMPLE, Terminal

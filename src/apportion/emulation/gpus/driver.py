@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
+from apportion.emulation.gpus.failures import Call, Failures
+from apportion.emulation.gpus.inventory import Inventory, Item
+from apportion.emulation.nvidia_smi.script_files import ScriptFiles
 from apportion.node import atomic_files
 from apportion.node.container import environment
-from apportion.node.hardware.drivers.failures import Call, Failures
-from apportion.node.hardware.drivers.inventory import Inventory, Item
+from apportion.node.hardware.drivers import Site
 from apportion.node.hardware.partitioner import (
     Gpu,
     GpuLost,
@@ -64,6 +66,10 @@ class Hardware(msgspec.Struct, rename="camel"):
     gpus: list[Board] = []
 
 
+def open_driver(site: Site) -> EmulatedDriver:
+    return EmulatedDriver(site.node, site.state_dir)
+
+
 class EmulatedDriver:
     kind = "nvidia-mig"
 
@@ -71,6 +77,7 @@ class EmulatedDriver:
         self._node = node
         self._path = state_dir / FILE_NAME
         self._catalog = catalog or Catalog.shipped()
+        self._scripts = ScriptFiles(state_dir, self._catalog)
         self._failures = Failures()
         self._warned: set[str] = set()
 
@@ -149,6 +156,15 @@ class EmulatedDriver:
     def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
         return environment.nvidia(uuids)
 
+    async def update_files(self, held: Collection[str]) -> None:
+        self._scripts.write_for_node(await self.discover(), await self.slices(), held)
+
+    async def mounts(self, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+        return [self._scripts.write_for_container(device, await self.discover(), await self.slices(), uuids)]
+
+    def remove_files(self, device: str) -> None:
+        self._scripts.remove(device)
+
     async def close(self) -> None:
         pass
 
@@ -169,13 +185,13 @@ class EmulatedDriver:
         if place.start not in profile.starts or place.size != profile.size:
             starts = ", ".join(map(str, profile.starts))
             raise Refused(f"{place}: {place.profile} has size {profile.size} and starts at {starts}")
-        standing = [*board.slices, *(board.fixed or ())]
-        taken = next((cut for cut in standing if place.overlaps(_place(board, cut))), None)
+        present = [*board.slices, *(board.fixed or ())]
+        taken = next((cut for cut in present if place.overlaps(_place(board, cut))), None)
         if taken:
             raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) is in the way")
         cut_up = grid.of(model)
         state = grid.EMPTY
-        for cut in standing:
+        for cut in present:
             state = cut_up.put(state, cut_up.shapes[cut.profile], cut.start)
         if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
             raise PlaceTaken(f"{place}: the other slices use up what it needs besides memory")

@@ -1,6 +1,6 @@
 """`nvidia-smi` as a POSIX shell script, for images that have a shell and little else.
 
-All texts are made beforehand; the script only chooses. Its last line carries the view itself, for readers that
+All texts are made beforehand; the script only chooses. Its last line carries the `Machine` itself, for readers that
 can do better than a shell.
 """
 
@@ -10,9 +10,9 @@ import shlex
 
 import msgspec
 
-from apportion.apis.smi import queries, table, view
-from apportion.apis.smi.command import BAD_ARGUMENT, HELP, NO_DEVICE
-from apportion.apis.smi.view import Machine
+from apportion.emulation.nvidia_smi import queries, table
+from apportion.emulation.nvidia_smi.command import BAD_ARGUMENT, HELP, NO_DEVICE
+from apportion.emulation.nvidia_smi.machine import Machine, decode, encode
 
 MARK = "# view: "
 
@@ -34,16 +34,16 @@ def render(machine: Machine) -> str:
         nothing=table.NOTHING,
         bad=BAD_ARGUMENT,
         none=NO_DEVICE,
-        view=MARK + view.encode(machine),
+        view=MARK + encode(machine),
     )
 
 
 def read(script: str) -> Machine | None:
-    """The view that a script was made from."""
+    """The machine that a script was made from."""
     for line in reversed(script.splitlines()):
         if line.startswith(MARK):
             try:
-                return view.decode(line.removeprefix(MARK))
+                return decode(line.removeprefix(MARK))
             except msgspec.DecodeError:
                 return None
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apportion.apis.smi.view import Board, Instance, Machine
+from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine
 
 WIDTH = 89
 _COLUMNS, _MIG_COLUMNS = (41, 24, 22), (18, 34, 11, 23)

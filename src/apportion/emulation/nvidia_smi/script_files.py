@@ -6,59 +6,54 @@ CDI device, which shows what that container was given and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from apportion.apis.smi import script
-from apportion.apis.smi.view import Board, Instance, Machine, instance_id
 from apportion.core.catalog import Catalog, Model
+from apportion.emulation.nvidia_smi import script
+from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine, instance_id
 from apportion.node import atomic_files
-from apportion.node.hardware.partitioner import Gpu, Partitioner, Slice
+from apportion.node.hardware.partitioner import Gpu, Slice
 
 FILE_NAME = "nvidia-smi"
 FOLDER_NAME = "containers"
 CONTAINER_PATH = "/usr/bin/nvidia-smi"
 
 
-class SmiScripts:
+class ScriptFiles:
     """Only emulated GPUs need it: elsewhere NVIDIA's own program comes with its driver."""
 
-    def __init__(self, driver: Partitioner, state_dir: Path, *, emulated: bool, catalog: Catalog | None = None) -> None:
-        self._driver = driver
+    def __init__(self, state_dir: Path, catalog: Catalog) -> None:
         self._path = state_dir / FILE_NAME
         self._folder = state_dir / FOLDER_NAME
-        self._emulated = emulated
-        self._catalog = catalog or Catalog.shipped()
+        self._catalog = catalog
 
-    async def show(self, gpus: Sequence[Gpu], held: Iterable[str]) -> None:
-        """Write the node's own script anew; what pods hold counts as used."""
-        if self._emulated:
-            cut = await self._driver.slices()
-            used = set(held) | {each.uuid for each in cut}
-            _write(self._path, script.render(self._machine(gpus, cut, used)))
+    def write_for_node(self, gpus: Sequence[Gpu], slices: Sequence[Slice], held: Collection[str]) -> None:
+        """What pods hold counts as used."""
+        used = {*held, *(each.uuid for each in slices)}
+        _write(self._path, script.render(self._machine(gpus, slices, used)))
 
-    async def mounts(self, name: str, uuids: Collection[str]) -> tuple[tuple[str, str], ...]:
+    def write_for_container(
+        self, name: str, gpus: Sequence[Gpu], slices: Sequence[Slice], uuids: Collection[str]
+    ) -> tuple[str, str]:
         """(host path, container path) of the script for a container with these devices."""
-        if not self._emulated:
-            return ()
-        machine = self._machine(await self._driver.discover(), await self._driver.slices(), ())
         path = self._script(name)
-        _write(path, script.render(machine.visible(uuids)))
-        return ((str(path), CONTAINER_PATH),)
+        _write(path, script.render(self._machine(gpus, slices, ()).visible(uuids)))
+        return str(path), CONTAINER_PATH
 
-    def forget(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         self._script(name).unlink(missing_ok=True)
 
     def _script(self, name: str) -> Path:
         return self._folder / f"nvidia-smi-{name}"
 
-    def _machine(self, gpus: Sequence[Gpu], cut: Sequence[Slice], used: Collection[str]) -> Machine:
-        return Machine(tuple(self._board(index, gpu, cut, used) for index, gpu in enumerate(gpus)))
+    def _machine(self, gpus: Sequence[Gpu], slices: Sequence[Slice], used: Collection[str]) -> Machine:
+        return Machine(tuple(self._board(index, gpu, slices, used) for index, gpu in enumerate(gpus)))
 
-    def _board(self, index: int, gpu: Gpu, cut: Sequence[Slice], used: Collection[str]) -> Board:
+    def _board(self, index: int, gpu: Gpu, slices: Sequence[Slice], used: Collection[str]) -> Board:
         model = self._catalog.find(gpu.model, gpu.memory_mib)
-        standing = [*(gpu.fixed or ()), *(each for each in cut if each.place.gpu == gpu.uuid)]
-        instances = tuple(_instance(each, model, used) for each in sorted(standing, key=lambda each: each.place.start))
+        present = [*(gpu.fixed or ()), *(each for each in slices if each.place.gpu == gpu.uuid)]
+        instances = tuple(_instance(each, model, used) for each in sorted(present, key=lambda each: each.place.start))
         memory = gpu.memory_mib if gpu.uuid in used else min(gpu.memory_mib, sum(each.used_mib for each in instances))
         return Board(index, gpu.uuid, gpu.model, gpu.memory_mib, gpu.sliced, memory, instances)
 

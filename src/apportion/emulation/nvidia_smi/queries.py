@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apportion.apis.smi import table
-from apportion.apis.smi.view import Board, Machine
+from apportion.emulation.nvidia_smi import table
+from apportion.emulation.nvidia_smi.machine import Board, Machine
 
 MISSING = "[N/A]"
 TIMESTAMP = "timestamp"
