@@ -12,6 +12,7 @@ from apportion.apis import profiles
 from apportion.apis.request import POLICIES
 from apportion.core import cycle, grid, search
 from apportion.core.catalog import Model
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.core.making import A100, CATALOG, H100, mig_fleet, model, pod
 
@@ -116,14 +117,14 @@ def test_s04_one_pod_gets_its_set_on_one_gpu_whatever_the_policy(text: str, poli
             {"name": f"c{i}", "resources": {"limits": {profiles.slice_resource(profile): 1}}}
             for i, profile in enumerate(order)
         ]
-        plan = cycle.decide(mig_fleet(1), [pod(containers=containers)], Policy(policy))
-        assert isinstance(plan, cycle.Plan), order
+        plan = cycle.decide(mig_fleet(1), Group.of(pod(containers=containers)), Policy(policy))
+        assert isinstance(plan, cycle.Statement), order
         assert [claim.placement.profile for claim in plan.claims] == order
         taken = [unit for c in plan.claims for unit in range(c.placement.start, c.placement.start + c.placement.size)]
         assert len(taken) == len(set(taken)), "slices overlap"
 
 
-def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Seat]) -> None:
+def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Position]) -> None:
     taken = 0
     for profile, (_, start) in zip(wants, seats, strict=True):
         shape = cut.shape(profile)

@@ -7,20 +7,22 @@ import pytest
 from apportion.apis import names
 from apportion.apis.errors import RequestError
 from apportion.core import cycle, potential
+from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.mix import Mix
-from apportion.core.plans import Bind, BindShare
+from apportion.core.operations import Bind, BindShare
 from apportion.core.policies import Policy
 from tests.core.making import A100, T4, fleet_of, mig_fleet, model, node, pod
 
 
-def placed(fleet: Fleet, policy: Policy, **wants: object) -> cycle.Plan:
-    outcome = cycle.decide(fleet, [pod(**wants)], policy)
-    assert isinstance(outcome, cycle.Plan)
+def placed(fleet: Fleet, policy: Policy, **wants: object) -> cycle.Statement:
+    outcome = cycle.decide(fleet, Group.of(pod(**wants)), policy)
+    assert isinstance(outcome, cycle.Statement)
     return outcome
 
 
-def node_of(plan: cycle.Plan) -> str:
+def node_of(plan: cycle.Statement) -> str:
     (bind,) = plan.binds
     return bind.node
 
@@ -115,24 +117,24 @@ def test_g04_several_devices_are_several_gpus() -> None:
     (bind,) = plan.binds
     assert isinstance(bind, BindShare)
     assert len({gpu for gpu, _ in bind.shares}) == 2
-    assert isinstance(cycle.decide(fleet, [pod(fraction="0.6", devices=2)], Policy()), cycle.Refusal)
+    assert isinstance(cycle.decide(fleet, Group.of(pod(fraction="0.6", devices=2)), Policy()), cycle.Refusal)
 
 
 def test_a_group_is_placed_whole_or_not_at_all() -> None:
     fleet = mig_fleet(1)
     before = fleet.record()
     group = [pod(slices={"3g.20gb": 1}) for _ in range(3)]
-    assert isinstance(cycle.decide(fleet, group, Policy()), cycle.Refusal)
+    assert isinstance(cycle.decide(fleet, Group.of(*group), Policy()), cycle.Refusal)
     assert fleet.record() == before
-    assert isinstance(cycle.decide(fleet, group[:2], Policy()), cycle.Plan)
+    assert isinstance(cycle.decide(fleet, Group.of(*group[:2]), Policy()), cycle.Statement)
 
 
 def test_s06_a_pod_with_claims_goes_where_they_are() -> None:
     fleet = mig_fleet(2)
     request = pod("again", slices={"1g.5gb": 2})
-    fleet.add_slice(f"{request.uid}-main-0", "node-1-gpu0", "1g.5gb", 3, 1, request.uid)
-    plan = cycle.decide(fleet, [request], Policy())
-    assert isinstance(plan, cycle.Plan)
+    fleet.add_slice(f"{request.uid}-main-0", SlicePlacement("node-1-gpu0", "1g.5gb", 3, 1), request.uid)
+    plan = cycle.decide(fleet, Group.of(request), Policy())
+    assert isinstance(plan, cycle.Statement)
     assert [claim.name for claim in plan.claims] == [f"{request.uid}-main-1"]
     assert node_of(plan) == "node-1"
 
@@ -140,10 +142,10 @@ def test_s06_a_pod_with_claims_goes_where_they_are() -> None:
 def test_s06_leftover_claims_must_go_first() -> None:
     fleet = mig_fleet(1)
     request = pod("again", slices={"1g.5gb": 1})
-    fleet.add_slice(f"{request.uid}-main-0", "node-0-gpu0", "2g.10gb", 0, 2, request.uid)
-    refused = cycle.decide(fleet, [request], Policy())
+    fleet.add_slice(f"{request.uid}-main-0", SlicePlacement("node-0-gpu0", "2g.10gb", 0, 2), request.uid)
+    refused = cycle.decide(fleet, Group.of(request), Policy())
     assert isinstance(refused, cycle.Refusal)
-    assert refused.code == "LeftoverClaims"
+    assert refused.code == "ClaimsGivenUp"
 
 
 def test_the_mix_is_learned_once_per_pod_and_fades() -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import pytest
 
 from apportion.core import cycle
+from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.core.making import A100, T4, fleet_of, node, pod
 
@@ -36,7 +38,7 @@ def fill(given: Fleet, name: str, gpus: int, *, sliced: bool) -> None:
         wants = {"slices": {"7g.40gb": 1}} if sliced else {"gpus": 1}
         filler = pod(f"{name}-{number}", cpu=f"{CPU_PER_GPU}m", **wants)
         if sliced:
-            given.add_slice(f"{name}-{number}", f"{name}-gpu{number}", "7g.40gb", 0, 8, filler.uid)
+            given.add_slice(f"{name}-{number}", SlicePlacement(f"{name}-gpu{number}", "7g.40gb", 0, 8), filler.uid)
         given.add_pod(filler, name)
 
 
@@ -54,8 +56,8 @@ def crowded(*, sliced: bool) -> Fleet:
 @pytest.mark.parametrize("policy", CHOICES)
 def test_s05_each_policy_means_the_same_for_every_kind_of_request(policy: str, kind: str, path: str) -> None:
     given = crowded(sliced="slices" in KINDS[kind])
-    plan = cycle.decide(given, [pod(**KINDS[kind])], Policy(policy), plain=path == "plain")
-    assert isinstance(plan, cycle.Plan)
+    plan = cycle.decide(given, Group.of(pod(**KINDS[kind])), Policy(policy), plain=path == "plain")
+    assert isinstance(plan, cycle.Statement)
     expected = CHOICES[policy]
     if policy == "best-fit" and "slices" in KINDS[kind]:
         expected = "a-half"  # slices look at their GPU, and all free ones are alike here: the first by name
@@ -66,8 +68,8 @@ def test_s05_each_policy_means_the_same_for_every_kind_of_request(policy: str, k
 def test_s05_fragmentation_joins_what_is_begun_and_leaves_the_empty_node_alone(kind: str) -> None:
     given = crowded(sliced="slices" in KINDS[kind])
     policy = Policy("fragmentation")
-    first = cycle.decide(given, [pod(cpu="4", **KINDS[kind])], policy)
-    second = cycle.decide(given, [pod(cpu="4", **KINDS[kind])], policy)
-    assert isinstance(first, cycle.Plan)
-    assert isinstance(second, cycle.Plan)
+    first = cycle.decide(given, Group.of(pod(cpu="4", **KINDS[kind])), policy)
+    second = cycle.decide(given, Group.of(pod(cpu="4", **KINDS[kind])), policy)
+    assert isinstance(first, cycle.Statement)
+    assert isinstance(second, cycle.Statement)
     assert "b-empty" not in {first.binds[0].node, second.binds[0].node}

@@ -1,4 +1,4 @@
-"""What the scheduler decides about one pod, and what core places, for comparison."""
+"""What the scheduler decides about one pod, for comparison."""
 
 from __future__ import annotations
 
@@ -8,48 +8,41 @@ from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.core import cycle, sentences
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.ledger import Gpu
-from apportion.core.plans import Plan
 from apportion.core.policies import Policy
-from apportion.view import adoption, verdicts
-from apportion.view.view import View
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
 from tests.view.objects import Json
 
 
-def scheduler_decides(view: View, request: Request) -> tuple[str, str]:
-    """The node, or the sentence."""
-    if request.gated:
-        outcome = cycle.decide(view.fleet, [request], Policy())
-        return "", sentences.of(outcome)
-    mark = view.fleet.checkpoint()
-    try:
-        if view.fleet.slices_of(request.uid):
-            outcome = adoption.decide(view.fleet, request, view.claims.of_pod(request.uid), Policy())
-        elif request.share is not None:
-            outcome = verdicts.no_sharing(request)
-        else:
-            outcome = cycle.decide(view.fleet, [request], Policy())
-            outcome = outcome if isinstance(outcome, Plan) else verdicts.Verdict(outcome, sentences.of(outcome))
-    finally:
-        view.fleet.rollback(mark)
-    return (outcome.binds[0].node, "") if isinstance(outcome, Plan) else ("", outcome.sentence)
+def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
+    mark = fleet.checkpoint()
+    outcome = cycle.decide(fleet, Group.of(request), Policy())
+    fleet.rollback(mark)
+    return outcome
+
+
+def node_or_sentence(fleet: Fleet, request: Request) -> tuple[str, str]:
+    outcome = decided(fleet, request)
+    return (outcome.node, "") if isinstance(outcome, Statement) else ("", sentences.of(outcome))
 
 
 def fits(fleet: Fleet, request: Request) -> bool:
     mark = fleet.checkpoint()
-    found = isinstance(cycle.decide(fleet, [request], Policy(), explained=False), Plan)
+    found = isinstance(cycle.decide(fleet, Group.of(request), Policy(), explained=False), Statement)
     fleet.rollback(mark)
     return found
 
 
 def places(gpu: Gpu) -> list[tuple[int, int]]:
-    return sorted((piece.start, piece.size) for piece in gpu.slices.values())
+    return sorted((held.placement.start, held.placement.size) for held in gpu.slices.values())
 
 
 def plain(request: Request) -> Request:
     """Without gates and volumes, which fallback does not look at."""
     rules = msgspec.structs.replace(request.rules, claims=())
-    return msgspec.structs.replace(request, gates=(), policy=None, rules=rules)
+    return msgspec.structs.replace(request, gates=(), rules=rules)
 
 
 def read(body: Json) -> Request:

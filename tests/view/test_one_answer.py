@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from apportion.admission.fallback.occupancy import Occupancy, wants_mig
-from apportion.admission.fallback.promises import Piece, Promise
+from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.request import Request
+from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
@@ -110,7 +111,7 @@ def same_answers_by_why(view: View, where: str) -> None:
         elif problem is not None or request is None:
             assert answer.state is why.State.INVALID, where
         else:
-            decided = deciding.scheduler_decides(view, request)
+            decided = deciding.node_or_sentence(view.fleet, request)
             assert view.fleet.record() == before, where
             assert (answer.node, answer.sentence if not answer.node else "") == decided, (where, answer)
 
@@ -153,14 +154,14 @@ def same_answers_by_fallback(
         assumed = occupancy._assumed.get(request.uid)
         assert (assumed is not None) == deciding.fits(view.fleet, request), (where, request.name)
         if assumed is not None:
-            occupancy._apply(*assumed)
+            assumed.apply(view.fleet)
     view.fleet.rollback(mark)
 
 
 def promises(dice: random.Random) -> Iterator[Promise]:
     for number in range(dice.choice((0, 1, 2))):
         if dice.random() < 0.5:
-            piece = Piece("GPU-n1-0", "1g.5gb", dice.randrange(7), 1)
+            piece = SlicePlacement("GPU-n1-0", "1g.5gb", dice.randrange(7), 1)
             yield Promise(str(number), 0.0, "k", "n1", resources={"mig.das.com/1g.5gb": 1}, pieces=(piece,))
         else:
             yield Promise(str(number), 0.0, "k", "n4", resources={"nvidia.com/mig-2g.10gb": 1})
@@ -210,7 +211,7 @@ def test_x01_a_pod_with_a_dead_leaders_claim_on_a_cordoned_node(cluster: Cluster
     answer = why.answer(view, waiting.pod, Policy())
     assert answer.state is why.State.WAITING
     assert "node n1 no longer takes it (Cordoned)" in answer.sentence
-    assert deciding.scheduler_decides(view, waiting.reading.request) == ("", answer.sentence)
+    assert deciding.node_or_sentence(view.fleet, waiting.reading.request) == ("", answer.sentence)
 
 
 def test_s09_a_node_whose_agent_pod_is_not_ready(cluster: Cluster) -> None:

@@ -12,44 +12,25 @@ from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.apis.shares import LEAST_MILLI
 from apportion.core import remedies
-from apportion.core.choosing import best_seat, reasons_against
+from apportion.core.choosing import best_placement, reasons_against
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
 from apportion.core.mix import products_of
 from apportion.core.node import MILLI, NodeState
-from apportion.core.placing import seat
+from apportion.core.placing import placement
 from apportion.core.policies import Policy
-from apportion.core.reasons import Code, Layer, Reason
+from apportion.core.reasons import Code, Reason
 from apportion.core.refusals import Refusal, Remedy, from_reasons, wants_of
 from apportion.core.worth import product_of
 
 _MOST_NODES = 32  # looked at for pods to end or rules to relax
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
 
-_MOVABLE = {Code.RESOURCE, Code.PODS, Code.PORTS, Code.NO_PLACE, Code.NO_DEVICE, Code.NO_MEMORY}
-_MOVABLE |= {Code.APART, Code.KEPT_APART, Code.SPREAD}
-_RELAXABLE = {Code.CORDONED, Code.TAINT, Code.SELECTOR, Code.AFFINITY, Code.PORTS, Code.NEAR, Code.APART}
-_RELAXABLE |= {Code.SPREAD, Code.SPREAD_LABEL, Code.AGENT_NOT_READY, Code.NOT_MIG_CAPABLE}
-
 
 def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
     """Why a pod has no place now, and what would give it one."""
-    if request.gated:
-        return _gated(fleet, request)
     reasons = reasons_against(fleet, request)
     return from_reasons(request, reasons, cheapest_remedy(fleet, request, policy, reasons))
-
-
-def _gated(fleet: Fleet, request: Request) -> Refusal:
-    return Refusal(
-        uid=request.uid,
-        pod=request.key,
-        wants=wants_of(request),
-        layer=Layer.ADMISSION,
-        code="Gated",
-        total_nodes=sum(1 for _ in fleet),
-        detail=f"scheduling gates hold it back: {', '.join(request.gates)}",
-    )
 
 
 def cheapest_remedy(fleet: Fleet, request: Request, policy: Policy, reasons: Mapping[str, Reason]) -> Remedy | None:
@@ -76,7 +57,7 @@ def admits(fleet: Fleet, request: Request, policy: Policy, remedy: Remedy) -> bo
         changed = remedies.apply(fleet, request, remedy)
         if changed is request:
             return _fits(fleet, remedy.node, request, policy)
-        return best_seat(fleet, changed, policy.for_request(changed)) is not None
+        return best_placement(fleet, changed, policy.for_request(changed)) is not None
     finally:
         fleet.rollback(mark)
 
@@ -154,7 +135,7 @@ def _facts(fleet: Fleet, profile: str) -> tuple[int, int]:
 def _pods_to_end(fleet: Fleet, request: Request, policy: Policy, reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
     """The fewest pods of one node, those of low priority first."""
     found: list[tuple[int, int, str, tuple[Request, ...]]] = []
-    candidates = [fleet.nodes[name] for name, reason in reasons.items() if reason.code in _MOVABLE]
+    candidates = [fleet.nodes[name] for name, reason in reasons.items() if reason.code.row.ends_pods]
     for node in sorted(candidates, key=lambda node: (len(node.pods), node.name))[:_MOST_NODES]:
         victims = _victims(fleet, node, request, policy)
         if victims:
@@ -210,9 +191,11 @@ def _rules(reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
     tried: set[tuple[Code, str]] = set()
     for name in sorted(reasons):
         reason = reasons[name]
-        about_node = reason.code in {Code.CORDONED, Code.AGENT_NOT_READY, Code.NOT_MIG_CAPABLE}
-        key = (reason.code, name if about_node else reason.subject)
-        if reason.code not in _RELAXABLE or key in tried or len(tried) >= _MOST_NODES:
+        relaxation = reason.code.row.relaxation
+        if relaxation is None:
+            continue
+        key = (reason.code, name if relaxation.of_node else reason.subject)
+        if key in tried or len(tried) >= _MOST_NODES:
             continue
         tried.add(key)
         yield Remedy(remedies.RULE, subject=reason.subject, node=name, code=reason.code)
@@ -237,7 +220,7 @@ def _fits(fleet: Fleet, node: str, request: Request, policy: Policy) -> bool:
     state = fleet.nodes.get(node)
     if state is None or Checks(fleet, request).against(state) is not None:
         return False
-    return seat(state, request, policy.for_request(request)) is not None
+    return placement(state, request, policy.for_request(request)) is not None
 
 
 def _what(request: Request) -> str:

@@ -14,31 +14,19 @@ from apportion.apis.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError
 from apportion.apis.pods import Pod
 from apportion.core.catalog import Catalog, Model
-from apportion.core.fleet import Fleet, GpuFacts
-from apportion.view.changes import ChangeLog, Happened
+from apportion.core.changes import Happened
+from apportion.core.fleet import Fleet, GpuFacts, SlicePlacement
+from apportion.view.changes import ChangeLog
 
 log = logging.getLogger(__name__)
 
 
-class Foreign(NamedTuple):
-    """A slice that we did not make; older agents do not tell its profile."""
-
-    gpu: str
-    start: int
-    size: int
-    profile: str
-
-    @property
-    def key(self) -> str:
-        return f"foreign/{self.gpu}/{self.start}/{self.size}"  # no claim can have this name
-
-
 class Report(NamedTuple):
-    """What counts of a node's report; `foreign` are slices that others made."""
+    """What counts of a node's report; `foreign` are slices that we did not make, some of unknown profile."""
 
     gpus: tuple[GpuFacts, ...] = ()
     ready: bool = False
-    foreign: tuple[Foreign, ...] = ()
+    foreign: tuple[SlicePlacement, ...] = ()
 
 
 class GpuReader:
@@ -135,15 +123,19 @@ class Accelerators:
         return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
 
 
-def _foreign_slices(accelerator: NodeAccelerator) -> tuple[Foreign, ...]:
+def _foreign_slices(accelerator: NodeAccelerator) -> tuple[SlicePlacement, ...]:
     gpus = accelerator.status.gpus
-    return tuple(Foreign(gpu.uuid, it.start, it.size, it.profile) for gpu in gpus for it in gpu.foreign)
+    return tuple(SlicePlacement(gpu.uuid, it.profile, it.start, it.size) for gpu in gpus for it in gpu.foreign)
 
 
-def _block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign]) -> None:
+def _block_foreign(fleet: Fleet, old: Iterable[SlicePlacement], new: Iterable[SlicePlacement]) -> None:
     """Slices of others hold their places and belong to no pod; with its profile one counts for limits too."""
     after = set(new)
-    for piece in set(old) - after:
-        fleet.remove_slice(piece.key)
-    for piece in after:
-        fleet.add_slice(piece.key, piece.gpu, piece.profile, piece.start, piece.size, "")
+    for placement in set(old) - after:
+        fleet.remove_slice(_foreign_key(placement))
+    for placement in after:
+        fleet.add_slice(_foreign_key(placement), placement, "")
+
+
+def _foreign_key(placement: SlicePlacement) -> str:
+    return f"foreign/{placement.gpu}/{placement.start}/{placement.size}"  # no claim can have this name

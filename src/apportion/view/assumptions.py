@@ -1,53 +1,56 @@
-"""What this process has decided and the API server has not shown yet.
+"""What this process has decided and the cluster has not shown yet.
 
-A plan is assumed the moment it is made: its pod and its slices count as there. Each assumption ends when an informer
-shows the object (confirmed), when the commit failed and the server has no such object (`forget`), or when it was
-not seen for too long and a look at the server says that it is not there (`drop_*`).
+A statement counts in the fleet the moment it is made. Each of its operations is assumed until an informer shows the
+object (`confirm`), until the commit failed and the server has no such object (`forget`), or until it was not seen for
+too long and a look at the server says that it is not there (`drop`).
 """
 
 from __future__ import annotations
 
-from apportion.core.plans import Plan
-from apportion.view.claims import Claims
-from apportion.view.pods import Pods
+from collections.abc import Callable, Collection
+
+from apportion.core import statement as statements
+from apportion.core.fleet import Fleet
+from apportion.core.operations import ObjectKind, ObjectRef, Operation
+from apportion.core.statement import Overdue, Statement
+from apportion.view.changes import ChangeLog
 
 
 class Assumptions:
-    def __init__(self, pods: Pods, claims: Claims) -> None:
-        self._pods, self._claims = pods, claims
+    """What is taken back goes to the log of changes."""
 
-    def assume(self, plan: Plan) -> None:
-        """`decide` has entered the plan into the fleet: remember that nobody has confirmed it yet."""
-        for claim in plan.claims:
-            self._claims.pending.begin(claim.name)
-        for bind in plan.binds:
-            self._pods.pending.begin(bind.uid)
+    def __init__(self, fleet: Fleet, changes: ChangeLog, now: Callable[[], float]) -> None:
+        self._open = statements.Assumptions(fleet)
+        self._changes = changes
+        self._now = now
 
-    def written(self, plan: Plan) -> None:
-        """The plan is on the server; from now on the informers have to show it soon."""
-        for claim in plan.claims:
-            if claim.name in self._claims.pending:
-                self._claims.pending.written(claim.name)
-        for bind in plan.binds:
-            if bind.uid in self._pods.pending:
-                self._pods.pending.written(bind.uid)
+    def assume(self, statement: Statement) -> None:
+        """`decide` has entered the statement into the fleet: remember that nobody has confirmed it yet."""
+        self._open.decided(statement)
 
-    def forget(self, plan: Plan, existing: set[str]) -> None:
-        """The plan was not carried out; only the claims named in `existing` are on the server."""
-        for bind in plan.binds:
-            self._pods.drop(bind.uid)
-        for claim in plan.claims:
-            if claim.name not in existing:
-                self._claims.drop(claim.name)
-            elif claim.name in self._claims.pending:
-                self._claims.pending.written(claim.name)
+    def written(self, statement: Statement) -> None:
+        """The statement is on the server; from now on the informers have to show it soon."""
+        self._open.written(statement, self._now())
 
-    def drop_pod(self, uid: str) -> None:
-        self._pods.drop(uid)
+    def forget(self, statement: Statement, existing: Collection[ObjectRef]) -> None:
+        """The statement was not carried out; only what `existing` names is on the server."""
+        for operation in self._open.undo(statement, self._now(), existing):
+            self._undone(operation)
 
-    def drop_claim(self, name: str) -> None:
-        self._claims.drop(name)
+    def drop(self, operation: Operation) -> None:
+        """The server does not have what the operation wrote."""
+        ref = operation.confirmed_by
+        if ref is not None and self._open.drop(ref) is not None:
+            self._undone(operation)
 
-    def unconfirmed(self, older_than: float) -> tuple[list[str], list[str]]:
-        """Pods (uids) and claims (names) that were written that many seconds ago and not seen since."""
-        return self._pods.pending.overdue(older_than), self._claims.pending.overdue(older_than)
+    def confirm(self, kind: ObjectKind, name: str) -> bool:
+        """An informer shows the object; True if that ends an assumption."""
+        return self._open.confirm(ObjectRef(kind, name)) is not None
+
+    def overdue(self, seconds: float) -> list[Overdue]:
+        """What was written that many seconds ago and not seen since."""
+        return self._open.overdue(self._now() - seconds)
+
+    def _undone(self, operation: Operation) -> None:
+        if operation.frees is not None:
+            self._changes.note(*operation.frees)

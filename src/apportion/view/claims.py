@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from apportion.apis.claims import AllocationClaim
-from apportion.cluster.pending_writes import PendingWrites
-from apportion.core.fleet import Fleet
-from apportion.view.changes import ChangeLog, Happened
+from apportion.core.changes import Happened
+from apportion.core.fleet import Fleet, SlicePlacement
+from apportion.core.operations import ObjectKind
+from apportion.view.assumptions import Assumptions
+from apportion.view.changes import ChangeLog
 
 
 class Claims:
-    """Feeds claims into the fleet, and knows them by name. `pending` are those that we wrote and have not seen."""
+    """Feeds claims into the fleet, and knows them by name."""
 
-    def __init__(self, fleet: Fleet, changes: ChangeLog, pending: PendingWrites[AllocationClaim]) -> None:
+    def __init__(self, fleet: Fleet, changes: ChangeLog, assumptions: Assumptions) -> None:
         self._fleet = fleet
         self._changes = changes
         self._objects: dict[str, AllocationClaim] = {}
-        self.pending = pending
+        self._assumptions = assumptions
 
     def __iter__(self) -> Iterator[AllocationClaim]:
         return iter(self._objects.values())
@@ -33,30 +35,25 @@ class Claims:
         if new is None:
             assert old is not None
             self._objects.pop(old.name, None)
-            self.pending.shown(old.name)
+            self._assumptions.confirm(ObjectKind.CLAIM, old.name)
             self._leave(old.name, old.spec.nodename)
             return
         self._objects[new.name] = new
-        self.pending.shown(new.name, new)
-        if old is None or old.spec != new.spec:
-            self._enter(new)
-
-    def drop(self, name: str) -> None:
-        """A claim that we meant to write is not on the server."""
-        if self.pending.drop(name) and name not in self._objects:
-            self._leave(name)
+        self._assumptions.confirm(ObjectKind.CLAIM, new.name)
+        self._enter(new)
 
     def _enter(self, claim: AllocationClaim) -> None:
         spec, place, uid = claim.spec, claim.spec.mig_placement, claim.spec.pod_ref.uid
+        placement = SlicePlacement(spec.gpu_uuid, spec.profile, place.start, place.size)
         before = self._fleet.slices.get(claim.name)
-        self._fleet.add_slice(claim.name, spec.gpu_uuid, spec.profile, place.start, place.size, uid)
+        self._fleet.add_slice(claim.name, placement, uid, node=spec.nodename, releasing=claim.metadata.deleting)
         if before is None:
             self._changes.note(Happened.SLICE_CAME, spec.nodename, uid)
-        elif before != self._fleet.slices[claim.name]:  # its agent moved it, or another leader wrote it
+        elif before.placement != placement:  # its agent moved it, or another leader wrote it
             self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(before.gpu, spec.nodename), uid)
 
     def _leave(self, name: str, node: str = "") -> None:
         record = self._fleet.slices.get(name)
         if record is not None:
             self._fleet.remove_slice(name)
-            self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(record.gpu, node), record.pod_uid)
+            self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(record.gpu, node), record.owner)

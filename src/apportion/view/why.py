@@ -12,16 +12,14 @@ from enum import StrEnum
 from apportion.apis import names
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.pods import Pod
-from apportion.apis.request import Request
 from apportion.core import cycle, sentences
-from apportion.core.plans import Plan
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.reasons import Layer
 from apportion.core.refusals import Refusal
-from apportion.view import adoption, verdicts
+from apportion.core.statement import Statement
 from apportion.view.pods import message_of
 from apportion.view.requests import read
-from apportion.view.verdicts import Verdict
 from apportion.view.view import View
 
 
@@ -72,13 +70,13 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     request, problem = read(pod)
     if request is None or problem is not None:
         return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
-    outcome = _decided(view, request, policy)
-    if isinstance(outcome, Plan):
-        (bind,) = outcome.binds
-        return Answer(key, State.FITS, f"Node {bind.node} can take it now.", node=bind.node)
+    mark = view.fleet.checkpoint()
+    outcome = cycle.decide(view.fleet, Group.of(request), policy)
+    view.fleet.rollback(mark)
+    if isinstance(outcome, Statement):
+        return Answer(key, State.FITS, f"Node {outcome.node} can take it now.", node=outcome.node)
     state = State.GATED if request.gated else State.WAITING
-    refusal, sentence = outcome
-    return Answer(key, state, sentence, refusal.layer, refusal=refusal)
+    return Answer(key, state, sentences.of(outcome), outcome.layer, refusal=outcome)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
@@ -87,18 +85,3 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
         return Answer(key, State.RUNNING, f"It runs on node {node}.", node=node, slices=slices)
     sentence = f"It has a place on node {node}; its containers have not started yet."
     return Answer(key, State.PLACED, sentence, node=node, slices=slices)
-
-
-def _decided(view: View, request: Request, policy: Policy) -> Plan | Verdict:
-    """The scheduler's decision, taken back at once."""
-    fleet = view.fleet
-    mark = fleet.checkpoint()
-    try:
-        if not request.gated and fleet.slices_of(request.uid):
-            return adoption.decide(fleet, request, view.claims.of_pod(request.uid), policy)
-        if not request.gated and request.share is not None:
-            return verdicts.no_sharing(request)
-        outcome = cycle.decide(fleet, [request], policy)
-    finally:
-        fleet.rollback(mark)
-    return outcome if isinstance(outcome, Plan) else Verdict(outcome, sentences.of(outcome))
