@@ -193,6 +193,7 @@ class Stream:
         if not GPUS[name]:
             return
         gpus = [self._gpu(name, number, flavour) for number, flavour in enumerate(GPUS[name])]
+        self._hold(name, gpus)
         uid = "another" if self._chance(0.05) else "agent"
         self.cluster.put(REPORTS, objects.accelerator(name, gpus, ready=not self._chance(0.1), agent_uid=uid))
 
@@ -210,6 +211,22 @@ class Stream:
                 {"start": self._dice.randrange(6), "size": 1, "profile": self._dice.choice(("", "1g.5gb"))}
             ]
         return objects.gpu(uuid, mig=flavour == "mig", **more)
+
+    def _hold(self, node: str, gpus: list[Json]) -> None:
+        """The kubelet has given some of the node's pods their devices."""
+        whole = [gpu for gpu in gpus if not gpu["migEnabled"]]
+        static = [piece for gpu in gpus for piece in gpu.get("fixed", ())]
+        self._dice.shuffle(whole)
+        for pod in self.cluster.all(PODS).values():
+            if pod["spec"].get("nodeName") != node or self._chance(0.3):
+                continue
+            uid, asked = pod["metadata"]["uid"], _asked(pod)
+            for _ in range(min(len(whole), int(asked.get(names.NVIDIA_GPU, 0)))):
+                whole.pop()["holders"] = [{"podUID": uid, "kind": "whole"}]
+            for piece in static:
+                if f"{names.NVIDIA_MIG_PREFIX}{piece['profile']}" in asked and "podUID" not in piece:
+                    piece["podUID"] = uid
+                    break
 
     def _agent(self, name: str) -> None:
         uid = "another" if self._chance(0.05) else "agent"
@@ -343,13 +360,19 @@ class Stream:
 
 def _profiles(pod: Json) -> list[str]:
     """The profiles of a pod's slices, in the order of its claims."""
-    asked = pod["spec"]["containers"][0]["resources"]["limits"]
+    asked = _asked(pod)
     return [
         name.removeprefix(names.SLICE_PREFIX)
         for name, count in sorted(asked.items())
         if name.startswith(names.SLICE_PREFIX)
         for _ in range(int(count))
     ]
+
+
+def _asked(pod: Json) -> dict[str, str]:
+    containers = pod["spec"].get("containers") or [{"resources": {"limits": {}}}]
+    found: dict[str, str] = containers[0]["resources"]["limits"]
+    return found
 
 
 def _deleting(obj: Json) -> bool:

@@ -21,7 +21,7 @@ from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
-from apportion.view import why
+from apportion.view import snapshot, why
 from apportion.view.scene import scene
 from apportion.view.view import View
 from tests.view import deciding, objects
@@ -69,6 +69,8 @@ def look(
     assert counted(scheduler.fleet) == counted(fallback.fleet), where
     same_answers_by_why(scheduler, where)
     same_picture_by_top(scheduler, where)
+    named_holders(scheduler, where)
+    same_when_saved_and_loaded(scheduler, where)
     same_answers_by_fallback(fallback, occupancy, afresh, list(promises(dice)), where)
 
 
@@ -133,6 +135,31 @@ def same_picture_by_top(view: View, where: str) -> None:
             assert (drawn.notes.get(node.name) == "its agent is not ready") == (not node.ready), where
     ours = [each.pod for each in view.waiting if each.pod.spec.scheduler_name in names.OUR_SCHEDULERS]
     assert [pod for pod, _ in drawn.waiting] == sorted(f"default/{pod.metadata.name}" for pod in ours), where
+
+
+def named_holders(view: View, where: str) -> None:
+    """Who holds a whole GPU or a static slice is drawn as the agent reports it."""
+    drawn = {gpu.uuid: gpu for gpus in scene(view).nodes.values() for gpu in gpus}
+    for report in view.accelerators:
+        for gpu in report.status.gpus:
+            for holder in gpu.holders:
+                if view.fleet.pod_nodes.get(holder.pod_uid) == report.metadata.name and gpu.uuid in drawn:
+                    assert drawn[gpu.uuid].owner == deciding.name_of(holder.pod_uid), where
+            if gpu.fixed and gpu.uuid in drawn:
+                owners = [
+                    deciding.name_of(piece.pod_uid) if view.pods.get(piece.pod_uid) else piece.pod_uid
+                    for piece in gpu.fixed
+                ]
+                assert [piece.owner for piece in drawn[gpu.uuid].slices] == owners, where
+
+
+def same_when_saved_and_loaded(view: View, where: str) -> None:
+    loaded = snapshot.load(snapshot.save(view))
+    assert loaded.fleet.record() == view.fleet.record(), where
+    requests = [each.reading.request for each in view.waiting if each.reading.problem is None]
+    assert list(loaded.waiting) == requests, where
+    for request in loaded.waiting[:2]:
+        assert deciding.decided(loaded.fleet, request) == deciding.decided(view.fleet, request), where
 
 
 def same_answers_by_fallback(

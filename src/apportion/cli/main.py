@@ -35,6 +35,7 @@ COMMANDS = {
     "nvidia-smi": Place("apportion.cli.smi:app", "Show the emulated GPUs of a node as nvidia-smi does."),
     "why": Place("apportion.cli.why:command", "Say why a pod waits, and the cheapest change that would help."),
     "top": Place("apportion.cli.top:command", "Every GPU with its slices and pods, and who waits, live."),
+    "snapshot": Place("apportion.cli.snapshot:command", "Save the fleet and who waits as a file."),
     "lab": Place("apportion.cli.lab:app", "Benchmarks and trace replays of the placement core."),
     "webhook": Place("apportion.cli.webhook:command", "Plane: admission webhook."),
     "certs": Place("apportion.cli.certs:command", "New certificates for a webhook that runs."),

@@ -27,6 +27,7 @@ class Report(NamedTuple):
     gpus: tuple[GpuFacts, ...] = ()
     ready: bool = False
     foreign: tuple[SlicePlacement, ...] = ()
+    whole: tuple[tuple[str, tuple[str, ...]], ...] = ()  # pods with the whole GPUs that the kubelet gave them
 
 
 class GpuReader:
@@ -109,14 +110,30 @@ class Accelerators:
         if (known.gpus, known.ready) != (report.gpus, report.ready):
             self._fleet.set_gpus(node, report.gpus, ready=report.ready)
         _block_foreign(self._fleet, known.foreign, report.foreign)
-        self._changes.note(Happened.NODE_CHANGED, node)
+        self.assign_devices(node)
+        if known[:3] != report[:3]:
+            self._changes.note(Happened.NODE_CHANGED, node)
+
+    def assign_devices(self, node: str) -> None:
+        """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it."""
+        report = self._reports.get(node)
+        if report is None or not report.whole:
+            return
+        before = self._free_gpus(node)
+        self._fleet.set_devices(node, dict(report.whole))
+        if self._free_gpus(node) != before:
+            self._changes.note(Happened.NODE_CHANGED, node)
+
+    def _free_gpus(self, node: str) -> int:
+        state = self._fleet.nodes.get(node)
+        return sum(gpu.takes_whole for gpu in state.gpus.values()) if state is not None else 0
 
     def _report(self, node: str) -> Report:
         accelerator = self._objects.get(node)
         if accelerator is None:
             return Report()
         ready = accelerator.ready and self._has_agent(accelerator)
-        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator))
+        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator), _whole_gpus(accelerator))
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
@@ -126,6 +143,15 @@ class Accelerators:
 def _foreign_slices(accelerator: NodeAccelerator) -> tuple[SlicePlacement, ...]:
     gpus = accelerator.status.gpus
     return tuple(SlicePlacement(gpu.uuid, it.profile, it.start, it.size) for gpu in gpus for it in gpu.foreign)
+
+
+def _whole_gpus(accelerator: NodeAccelerator) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found: dict[str, tuple[str, ...]] = {}
+    for gpu in accelerator.status.gpus:
+        for holder in gpu.holders:
+            if holder.kind == "whole":
+                found[holder.pod_uid] = (*found.get(holder.pod_uid, ()), gpu.uuid)
+    return tuple(sorted(found.items()))
 
 
 def _block_foreign(fleet: Fleet, old: Iterable[SlicePlacement], new: Iterable[SlicePlacement]) -> None:

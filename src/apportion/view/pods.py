@@ -86,6 +86,7 @@ class Pods:
         known = self._fleet.pod_nodes.get(uid)
         if assumed and known == node and old is not None and _only_bound(old, pod):
             self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
+            self._accelerators.assign_devices(node)
             return
         request, problem = read(pod)
         if request is None:
@@ -95,6 +96,7 @@ class Pods:
         if known == node and self._fleet.nodes[node].pods[uid] == request:
             return
         self._fleet.add_pod(request, node)
+        self._accelerators.assign_devices(node)
         if known is not None and known != node:
             self._changes.note(Happened.POD_GONE, known, uid)
         self._changes.note(Happened.POD_CAME, node, uid)
