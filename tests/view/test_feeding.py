@@ -13,14 +13,14 @@ from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.core import cycle
-from apportion.core.catalog import Catalog
-from apportion.core.changes import Happened
 from apportion.core.groups import Group
 from apportion.core.operations import ObjectRef
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
+from apportion.view.changes import Happened
 from apportion.view.view import View
-from tests.scheduler.ground import A100, pod_body
+from tests.builders import accelerators, nodes
+from tests.builders.pods import our_pod, typed
 
 
 class World:
@@ -32,48 +32,23 @@ class World:
         self.changes = self.view.changes.reader()
 
     def pod(self, name: str, *, before: Pod | None = None, **options: Any) -> Pod:
-        body = pod_body(name, **options)
-        body["metadata"]["uid"] = f"uid-{name}"
-        made = msgspec.convert(body, Pod)
+        made = typed(our_pod(name, uid=f"uid-{name}", **options))
         self.view.pods.changed(before, made)
         return made
 
-    def node(self, name: str = "n1", *, agent: bool = True, **allocatable: str) -> None:
-        amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", f"{names.SLICE_PREFIX}1g.5gb": "7", **allocatable}
-        labels = {names.MIG_CAPABLE_LABEL: "true"}
-        body = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
-        self.view.nodes.changed(None, msgspec.convert(body, Node))
+    def node(self, name: str = "n1", *, agent: bool = True) -> None:
+        made = nodes.node(name, resources={"cpu": "8", "memory": "64Gi", f"{names.SLICE_PREFIX}1g.5gb": 7})
+        self.view.nodes.changed(None, msgspec.convert(made, Node))
         self.accelerator(name)
         if agent:
             self.agent(name, ready=True)
 
     def accelerator(self, name: str) -> None:
-        model = Catalog.shipped().find(A100)
-        assert model is not None
-        profiles = [
-            {"name": p.name, "size": p.size, "starts": list(p.starts), "limit": p.limit} for p in model.profiles
-        ]
-        gpu = {"uuid": f"GPU-{name}", "model": A100, "memoryMiB": 40960, "migEnabled": True, "profiles": profiles}
-        status = {
-            "gpus": [gpu],
-            "agent": {"namespace": "das-operator", "name": f"agent-{name}", "uid": "agent-1"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        }
-        body = {"metadata": {"name": name, "namespace": "das-operator"}, "status": status}
-        self.view.accelerators.changed(None, msgspec.convert(body, NodeAccelerator))
+        made = accelerators.accelerator(name, agent_uid="agent-1")
+        self.view.accelerators.changed(None, msgspec.convert(made, NodeAccelerator))
 
     def agent(self, node: str, *, ready: bool, uid: str = "agent-1") -> None:
-        body = {
-            "metadata": {
-                "name": f"agent-{node}",
-                "namespace": "das-operator",
-                "uid": uid,
-                "labels": {names.APP_LABEL: names.AGENT_APP},
-            },
-            "spec": {"nodeName": node},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
-        }
-        self.view.pods.changed(None, msgspec.convert(body, Pod))
+        self.view.pods.changed(None, typed(accelerators.agent_pod(node, ready=ready, uid=uid)))
 
     def decide(self) -> Statement:
         self.changes.take()
@@ -81,7 +56,7 @@ class World:
         assert waiting.reading.request is not None
         plan = cycle.decide(self.view.fleet, Group.of(waiting.reading.request), Policy.named("fragmentation"))
         assert isinstance(plan, Statement)
-        self.view.assumptions.assume(plan)
+        self.view.assumptions.decided(plan)
         return plan
 
     def claim_of(self, plan: Statement) -> AllocationClaim:
@@ -99,7 +74,7 @@ class World:
         )
 
     def overdue(self, seconds: float) -> set[ObjectRef | None]:
-        return {operation.confirmed_by for _, operation in self.view.assumptions.overdue(seconds)}
+        return {assumed.operation.confirmed_by for assumed in self.view.assumptions.overdue(seconds)}
 
     @property
     def kinds(self) -> list[Happened]:
@@ -116,7 +91,7 @@ def test_a_confirmed_plan_stays_and_a_forgotten_one_goes(world: World) -> None:
     pod = world.pod("a", slices={"1g.5gb": 1})
     empty = world.view.fleet.record()
     plan = world.decide()
-    world.view.assumptions.forget(plan, existing=set())
+    world.view.assumptions.undo(plan)
     assert world.view.fleet.record() == empty
     assert set(world.kinds) == {Happened.POD_GONE, Happened.SLICE_FREED}
 
@@ -137,7 +112,7 @@ def test_claims_that_are_on_the_server_outlive_a_failed_commit(world: World) -> 
     world.pod("a", slices={"1g.5gb": 1})
     plan = world.decide()
     name = plan.claims[0].name
-    world.view.assumptions.forget(plan, existing={plan.claims[0].confirmed_by})
+    world.view.assumptions.undo(plan, existing={plan.claims[0].confirmed_by})
     assert [record.key for record in world.view.fleet.slices_of("uid-a")] == [name]
     assert "uid-a" not in world.view.fleet.pod_nodes
 
@@ -154,8 +129,8 @@ def test_what_no_informer_shows_is_looked_up_after_a_while(world: World) -> None
     assert world.overdue(30) == {plan.binds[0].confirmed_by, plan.claims[0].confirmed_by}
     for operation in plan.operations:
         world.view.assumptions.drop(operation)
-    assert "uid-a" not in world.view.fleet.pod_nodes
     assert world.view.fleet.slices_of("uid-a") == ()
+    assert "uid-a" not in world.view.fleet.pod_nodes
     assert not world.overdue(0)
 
 

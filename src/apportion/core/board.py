@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from apportion.apis import names
-from apportion.core.changelog import ChangeLog
 from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
 from apportion.core.ledger import Gpu
 from apportion.core.node import MILLI, PODS, NodeState
+from apportion.core.recent_changes import RecentChanges
 from apportion.core.worth import product_of
 
 Numbers = npt.NDArray[np.int64]
@@ -37,8 +37,8 @@ class Board:
     def __init__(self, fleet: Fleet) -> None:
         self.layout = 0  # grows when rows or columns are laid out anew
         self.rows: list[NodeState] = []
-        self.log: ChangeLog[int] = ChangeLog(0)
-        self.facts_log: ChangeLog[int] = ChangeLog(0)
+        self.log: RecentChanges[int] = RecentChanges(0)
+        self.facts_log: RecentChanges[int] = RecentChanges(0)
         self.free: Numbers = np.zeros((0, 0), np.int64)
         self._seen = fleet.log.end
         self._lay_out(fleet)
@@ -79,7 +79,7 @@ class Board:
         self._column = {PODS: 0, names.NVIDIA_GPU: DEVICES}
         count = len(self.rows)
         most = _LOG_PER_ROW * (count + _LOG_PER_ROW)
-        self.log, self.facts_log = ChangeLog(most), ChangeLog(most)
+        self.log, self.facts_log = RecentChanges(most), RecentChanges(most)
         width = max((len(node.remainders()) for node in self.rows), default=0)
         self.free = np.zeros((count, len(self._column)), np.int64)
         self.numbers: Numbers = np.zeros((count, PRODUCT + 1), np.int64)

@@ -13,7 +13,7 @@ class Happened(Enum):
     POD_CAME = auto()
     NODE_CHANGED = auto()
     STORAGE_CHANGED = auto()
-    EVERYTHING = auto()  # the reader of a log of changes has missed some
+    EVERYTHING = auto()  # the reader missed changes
 
 
 class Change(NamedTuple):

@@ -19,15 +19,12 @@ from apportion.core.placing import Placement, placement
 from apportion.core.policies import Policy
 from apportion.core.preferences import preference, wishes_about_pods
 from apportion.core.ranking import Ranking
-from apportion.core.reasons import Code, Reason
-
-Reasons = dict[str, Reason]
 
 _MOST_RANKINGS = 8
 
 
 def best_placement(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Placement | None:
-    """The best place, None if there is none; `reasons_against` says why."""
+    """The best place, None if there is none; `explain` says why."""
     policy.prepare(fleet)
     if plain or not _alone(fleet, request):
         return _by_checks(fleet, request, policy)
@@ -39,13 +36,6 @@ def placement_beside(fleet: Fleet, request: Request, policy: Policy, held: tuple
     policy.prepare(fleet)
     node = fleet.nodes[fleet.gpu_nodes[held[0].gpu]]
     return placement(node, request, policy, adoption.missing(request, held))
-
-
-def reasons_against(fleet: Fleet, request: Request) -> Reasons:
-    """Why each node cannot take a pod that has no place."""
-    checks = Checks(fleet, request)
-    nowhere = Reason(Code.NO_PLACE, request.slices[0].profile if request.slices else "")
-    return {node.name: checks.against(node) or nowhere for node in fleet}
 
 
 def _alone(fleet: Fleet, request: Request) -> bool:

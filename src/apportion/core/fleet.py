@@ -7,6 +7,7 @@ kept, so that trying something out costs what it changes, however large the flee
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,11 +16,11 @@ import msgspec
 from apportion.apis.errors import LedgerError
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
-from apportion.core.changelog import ChangeLog
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
 from apportion.core.holdings import Holding, Holdings
 from apportion.core.ledger import Gpu
 from apportion.core.node import NodeState
+from apportion.core.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
 
 __all__ = [
@@ -64,13 +65,15 @@ class Fleet:
         self.pod_nodes: dict[str, str] = {}
         self.gpu_nodes: dict[str, str] = {}
         self.apart: dict[str, str] = {}  # pods that keep others away -> their node
+        self.apart_labels: frozenset[str] = frozenset()  # labels by which these tell whom they keep away
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.reservations: dict[str, Reservation] = {}
         self.releasing: set[str] = set()  # pods that are on their way out and still hold what they have
         self.storage: Storage | None = None
         self.sharing = True  # False where nobody binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
-        self.log: ChangeLog[str] = ChangeLog(_LOG_LENGTH)  # names of nodes that changed
+        self.log: RecentChanges[str] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
+        self._apart_label_counts: Counter[str] = Counter()
         self._holdings = Holdings()
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._marks: list[Mark] = []
@@ -353,13 +356,23 @@ class Fleet:
             self.releasing.add(request.uid)
         if request.rules.anti_affinity:
             self.apart[request.uid] = node
+            self._count_apart_labels(request, 1)
 
     def _drop_pod(self, uid: str) -> None:
         state = self.nodes[self.pod_nodes.pop(uid)]
-        state.remove_pod(uid)
-        self.apart.pop(uid, None)
+        request = state.remove_pod(uid)
+        if self.apart.pop(uid, None) is not None:
+            self._count_apart_labels(request, -1)
         self.releasing.discard(uid)
         self._forget_if_empty(state)
+
+    def _count_apart_labels(self, request: Request, number: int) -> None:
+        for term in request.rules.anti_affinity:
+            for key in term.label_selector.keys if term.label_selector is not None else ():
+                self._apart_label_counts[key] += number
+        keys = frozenset(key for key, count in self._apart_label_counts.items() if count)
+        if keys != self.apart_labels:
+            self.apart_labels = keys
 
     def _mark_releasing(self, uid: str, releasing: bool) -> None:  # noqa: FBT001
         if releasing:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from apportion.apis import names
 from apportion.apis.noderules import HostPort
 from apportion.apis.request import Request
-from apportion.core.changelog import ChangeLog
 from apportion.core.facts import NodeFacts, Reservation
 from apportion.core.ledger import Gpu
+from apportion.core.recent_changes import RecentChanges
 
 CPU = "cpu"
 PODS = "pods"
@@ -43,7 +43,7 @@ class NodeState:
         "wholes",
     )
 
-    def __init__(self, name: str, log: ChangeLog[str]) -> None:
+    def __init__(self, name: str, log: RecentChanges[str]) -> None:
         self.name = name
         self._log = log
         self.facts: NodeFacts | None = None

@@ -36,6 +36,9 @@ class ObjectRef(NamedTuple):
     kind: ObjectKind
     name: str
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
 
 class _Operation(msgspec.Struct, frozen=True):
     def confirm(self, fleet: Fleet) -> bool:  # noqa: ARG002
@@ -169,13 +172,13 @@ class BindShare(_Operation, frozen=True):
         uid = self.request.uid
         _require(uid not in fleet.pod_nodes and not fleet.shares_of(uid), f"pod {self.request.key} has a node")
         for number, (gpu, mib) in enumerate(self.shares):
-            fleet.add_share(f"{uid}/{number}", gpu, mib, uid)
+            fleet.add_share(share_key(uid, number), gpu, mib, uid)
         fleet.add_pod(self.request, self.node)
 
     def undo(self, fleet: Fleet) -> None:
         fleet.remove_pod(self.request.uid)
         for number in range(len(self.shares)):
-            fleet.remove_share(f"{self.request.uid}/{number}")
+            fleet.remove_share(share_key(self.request.uid, number))
 
 
 class Evict(_Operation, frozen=True):
@@ -257,6 +260,11 @@ class Unreserve(_Operation, frozen=True):
 
 
 Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | Unreserve
+
+
+def share_key(uid: str, number: int) -> str:
+    """The key of a pod's share on the number-th of its devices."""
+    return f"{uid}/{number}"
 
 
 def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001

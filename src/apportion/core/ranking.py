@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from apportion.apis import names
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
-from apportion.core import placing, pricing
+from apportion.core import equivalence, placing, pricing
 from apportion.core.board import Board, Numbers
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.filters import nodes as node_rules
@@ -77,7 +76,7 @@ class Ranking:
         return self._standing
 
     def _row(self, request: Request, standing: Numbers) -> _Row:
-        key = class_of(request)
+        key = equivalence.node_class(request)
         row = self._rows.pop(key, None)
         if row is None:
             if len(self._rows) >= _MOST_CLASSES:
@@ -188,16 +187,3 @@ class _Row:
             self._slices[key] = priced[0] if priced else None
         price = self._slices[key]
         return NEVER if price is None else price + placing.node_part(node, self._policy)
-
-
-def class_of(request: Request) -> Hashable:
-    """Requests of one class get the same price on every node."""
-    rules = request.rules
-    return (
-        tuple(request.resources.items()),
-        request.whole_gpus,
-        request.share and (request.share.milli, request.share.memory_mib, request.share.devices),
-        tuple(want.profile for want in request.slices),
-        request.node_name,
-        b"" if rules == _NO_RULES else msgspec.json.encode(rules),
-    )

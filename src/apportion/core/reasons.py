@@ -41,6 +41,7 @@ _SLICES = _NODE | {Happened.SLICE_FREED}
 _PODS_END = _NODE | {Happened.POD_GONE}
 _PODS_COME = _NODE | {Happened.POD_CAME}
 _STORAGE = _NODE | {Happened.STORAGE_CHANGED}
+_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class Code(StrEnum):
     CLAIMS_LEAVING = Row("ClaimsLeaving", "its former slices are still being freed", Layer.PLACEMENT, scope=Scope.POD)
     CLAIMS_GIVEN_UP = Row("ClaimsGivenUp", "its claims are given up: {subject}", Layer.PLACEMENT, scope=Scope.POD)
     NO_NODES = Row("NoNodes", "", scope=Scope.FLEET)
-    NOT_PLACED = Row("NotPlaced", "", Layer.PLACEMENT, helped_by=frozenset(Happened), scope=Scope.FLEET)
+    NOT_PLACED = Row("NotPlaced", "", Layer.PLACEMENT, helped_by=_ANYTHING, scope=Scope.FLEET)
 
 
 class Reason(NamedTuple):

@@ -38,6 +38,13 @@ class Remedy:
     count: int = 0
     code: Code | None = None
 
+    @property
+    def changes_pod(self) -> bool:
+        """It changes what the pod asks for, and nothing in the cluster."""
+        if self.code is not None and self.code.row.relaxation is not None:
+            return not self.code.row.relaxation.of_node
+        return self.kind in {"profile", "model"}
+
 
 @dataclass(frozen=True)
 class Refusal:

@@ -19,7 +19,7 @@ class Changes:
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self._changes = frozenset(change for change in changes if change.kind is not Happened.SLICE_CAME)
-        self._everything = any(change.kind is Happened.EVERYTHING for change in self._changes)
+        self._missed = any(change.kind is Happened.EVERYTHING for change in self._changes)
         self._pods = {change.pod for change in self._changes if change.pod}
         self._known: dict[int, bool] = {}
 
@@ -28,7 +28,7 @@ class Changes:
 
     def can_help(self, group: Group, refusal: Refusal) -> bool:
         """Groups that ask for the same share their refusal, so thousands of them cost one look."""
-        if self._everything or not self._pods.isdisjoint(group.uids):
+        if self._missed or not self._pods.isdisjoint(group.uids):
             return True
         key = id(refusal)
         known = self._known.get(key)

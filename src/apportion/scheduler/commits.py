@@ -44,10 +44,10 @@ class Outcome(Enum):
 
 @dataclass
 class Result:
-    """`outcomes` by pod; `standing` is what the statement wanted and the server has now."""
+    """`outcomes` by pod; `existing` is what the statement wanted and the server has now."""
 
     outcomes: dict[str, Outcome]
-    standing: set[ObjectRef] = field(default_factory=set)
+    existing: set[ObjectRef] = field(default_factory=set)
     reason: str = ""
 
     @property
@@ -73,9 +73,9 @@ class Committer:
             with metrics.COMMIT_SECONDS.time():
                 return await self._commit(statement)
 
-    async def stands(self, operation: Operation) -> bool:
+    async def exists(self, operation: Operation) -> bool:
         """Does the server have what the operation wrote?"""
-        return await self._writers[type(operation)].stands(operation)
+        return await self._writers[type(operation)].exists(operation)
 
     async def release(self, claims: list[AllocationClaim]) -> None:
         """Ask for claims to be removed; their node's agent takes the finalizer off."""
@@ -109,16 +109,16 @@ class Committer:
             self._check()
             try:
                 outcomes = {bind.uid: await self._outcome(bind) for bind in statement.binds}
-                standing = {ref for operation in statement.operations if (ref := await self._standing(operation))}
+                existing = {ref for operation in statement.operations if (ref := await self._existing_ref(operation))}
             except errors.ClusterError as error:
                 log.debug("pod %s: %s", statement.group.name, error)
                 await asyncio.sleep(TRUTH_RETRY_SECONDS)
                 continue
-            return Result(outcomes, standing, reason)
+            return Result(outcomes, existing, reason)
 
-    async def _standing(self, operation: Operation) -> ObjectRef | None:
+    async def _existing_ref(self, operation: Operation) -> ObjectRef | None:
         ref = operation.confirmed_by
-        return ref if ref is not None and await self.stands(operation) else None
+        return ref if ref is not None and await self.exists(operation) else None
 
     async def _outcome(self, bind: Bind | BindShare) -> Outcome:
         pod = await pod_of(self._client, bind.request)

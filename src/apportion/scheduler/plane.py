@@ -81,11 +81,12 @@ class Plane:
 
     async def _sweep(self) -> None:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""
+        assumptions = self.view.assumptions
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             with suppress(errors.ClusterError):
-                for statement, operation in self.view.assumptions.overdue(UNCONFIRMED_SECONDS):
-                    if not await self._committer.stands(operation):
-                        self.view.assumptions.drop(operation)
+                for statement, operation in assumptions.overdue(UNCONFIRMED_SECONDS):
+                    if not await self._committer.exists(operation):
+                        assumptions.drop(operation)
                         if operation in statement.binds:
                             self.backlog.retry(statement.group.key)

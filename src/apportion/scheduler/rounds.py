@@ -117,7 +117,7 @@ class Rounds:
     def _follow_up(self, entry: Waiting, outcome: Statement | Refusal) -> None:
         if isinstance(outcome, Statement):
             metrics.DECISIONS.labels("placed").inc()
-            self._view.assumptions.assume(outcome)
+            self._view.assumptions.decided(outcome)
             self._backlog.start(entry)
             self._spawn(self._carry_out(entry, outcome))
         else:
@@ -165,7 +165,7 @@ class Rounds:
             self._undo(entry, statement, result)
 
     def _undo(self, entry: Waiting, statement: Statement, result: Result) -> None:
-        self._view.assumptions.forget(statement, result.standing)
+        self._view.assumptions.undo(statement, result.existing)
         for bind in statement.binds:
             if result.outcomes[bind.uid] is Outcome.FAILED:
                 text = f"Placing the pod failed and is tried again: {result.reason}"

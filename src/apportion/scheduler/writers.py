@@ -1,4 +1,4 @@
-"""How each kind of operation is written to the API server, and how to ask whether it stands there.
+"""How each kind of operation is written to the API server, and how to ask whether it is there.
 
 Each write is safe to repeat. A write that fails because of somebody else's object raises; the committer then asks
 what is true.
@@ -26,7 +26,7 @@ class Writer(Protocol, Generic[O_contra]):
 
     async def write(self, operation: O_contra) -> None: ...
 
-    async def stands(self, operation: O_contra) -> bool:
+    async def exists(self, operation: O_contra) -> bool:
         """The server has it, as the operation wants it."""
         ...
 
@@ -62,7 +62,7 @@ class Claims:
             if claim.spec != wanted.spec or claim.metadata.deleting:
                 raise
 
-    async def stands(self, operation: ClaimSlice) -> bool:
+    async def exists(self, operation: ClaimSlice) -> bool:
         try:
             claim = await self._get(operation)
         except errors.NotFound:
@@ -95,7 +95,7 @@ class Volumes:
         patch = {"metadata": {"resourceVersion": operation.volume_version}, "spec": {"claimRef": reference}}
         await self._client.patch(PERSISTENT_VOLUMES, operation.volume, patch)
 
-    async def stands(self, operation: BindVolume) -> bool:
+    async def exists(self, operation: BindVolume) -> bool:
         namespace = operation.request.namespace
         try:
             if not operation.volume:
@@ -118,7 +118,7 @@ class Bindings:
         request = operation.request
         await self._client.bind(request.namespace, request.name, request.uid, operation.node)
 
-    async def stands(self, operation: Bind) -> bool:
+    async def exists(self, operation: Bind) -> bool:
         pod = await pod_of(self._client, operation.request)
         return pod is not None and pod.spec.node_name == operation.node
 
@@ -134,7 +134,7 @@ class Evictions:
         except errors.NotFound:
             return
 
-    async def stands(self, operation: Evict) -> bool:
+    async def exists(self, operation: Evict) -> bool:
         pod = await pod_of(self._client, operation.request)
         return pod is None or pod.metadata.deleting
 
@@ -150,7 +150,7 @@ class Nominations:
         patch = {"metadata": {"uid": request.uid}, "status": {"nominatedNodeName": operation.node}}
         await self._client.patch(PODS, request.name, patch, namespace=request.namespace, subresource="status")
 
-    async def stands(self, operation: Reserve) -> bool:
+    async def exists(self, operation: Reserve) -> bool:
         pod = await pod_of(self._client, operation.request)
         return pod is not None and pod.status.nominated_node_name == operation.node
 

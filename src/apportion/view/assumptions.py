@@ -1,56 +1,88 @@
-"""What this process has decided and the cluster has not shown yet.
+"""Statements of this process that the API server has not shown yet: the life of a statement after it was decided.
 
-A statement counts in the fleet the moment it is made. Each of its operations is assumed until an informer shows the
-object (`confirm`), until the commit failed and the server has no such object (`forget`), or until it was not seen for
-too long and a look at the server says that it is not there (`drop`).
+`decide` has entered a statement into the fleet. Each of its operations counts there until the object that confirms it
+is shown (from then on the facts speak for themselves), until the statement was not carried out and the server has no
+such object (`undo`), or until it was not shown for too long and a look at the server says that it is not there
+(`drop`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
-from apportion.core import statement as statements
+from apportion.cluster.pending_writes import PendingWrites
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind, ObjectRef, Operation
-from apportion.core.statement import Overdue, Statement
+from apportion.core.statement import Statement
 from apportion.view.changes import ChangeLog
 
 
+class Assumed(NamedTuple):
+    """An operation and the statement that it belongs to."""
+
+    statement: Statement
+    operation: Operation
+
+
 class Assumptions:
-    """What is taken back goes to the log of changes."""
+    """Operations that the fleet counts and nobody has confirmed."""
 
     def __init__(self, fleet: Fleet, changes: ChangeLog, now: Callable[[], float]) -> None:
-        self._open = statements.Assumptions(fleet)
+        self._fleet = fleet
         self._changes = changes
-        self._now = now
+        self._pending: PendingWrites[object] = PendingWrites(now)
+        self._assumed: dict[str, Assumed] = {}
 
-    def assume(self, statement: Statement) -> None:
-        """`decide` has entered the statement into the fleet: remember that nobody has confirmed it yet."""
-        self._open.decided(statement)
+    def __contains__(self, ref: ObjectRef) -> bool:
+        return str(ref) in self._assumed
+
+    def decided(self, statement: Statement) -> None:
+        """The fleet counts it already; nothing is written yet."""
+        for operation in statement.operations:
+            if operation.confirmed_by is not None:
+                key = str(operation.confirmed_by)
+                self._assumed[key] = Assumed(statement, operation)
+                self._pending.begin(key)
 
     def written(self, statement: Statement) -> None:
-        """The statement is on the server; from now on the informers have to show it soon."""
-        self._open.written(statement, self._now())
+        """It is on the server; from now on informers have to show it soon."""
+        for operation in statement.operations:
+            self._written(operation)
 
-    def forget(self, statement: Statement, existing: Collection[ObjectRef]) -> None:
-        """The statement was not carried out; only what `existing` names is on the server."""
-        for operation in self._open.undo(statement, self._now(), existing):
-            self._undone(operation)
+    def undo(self, statement: Statement, existing: Collection[ObjectRef] = ()) -> None:
+        """It was not carried out, apart from what exists on the server. What was shown meanwhile stays too."""
+        for operation in reversed(statement.operations):
+            if operation.confirmed_by is None:
+                operation.undo(self._fleet)
+            elif operation.confirmed_by in existing:
+                self._written(operation)
+            else:
+                self.drop(operation)
 
     def drop(self, operation: Operation) -> None:
-        """The server does not have what the operation wrote."""
-        ref = operation.confirmed_by
-        if ref is not None and self._open.drop(ref) is not None:
-            self._undone(operation)
+        """The server does not have it: take it back, if it still counts."""
+        key = str(operation.confirmed_by)
+        if self._pending.drop(key):
+            del self._assumed[key]
+            operation.undo(self._fleet)
+            if operation.frees is not None:
+                self._changes.note(*operation.frees)
 
-    def confirm(self, kind: ObjectKind, name: str) -> bool:
-        """An informer shows the object; True if that ends an assumption."""
-        return self._open.confirm(ObjectRef(kind, name)) is not None
+    def shown(self, kind: ObjectKind, name: str) -> bool:
+        """An informer shows the object; True if that confirms an operation, which is then over."""
+        key = str(ObjectRef(kind, name))
+        assumed = self._assumed.get(key)
+        if assumed is None or not assumed.operation.confirm(self._fleet):
+            return False
+        del self._assumed[key]
+        return self._pending.shown(key)
 
-    def overdue(self, seconds: float) -> list[Overdue]:
-        """What was written that many seconds ago and not seen since."""
-        return self._open.overdue(self._now() - seconds)
+    def overdue(self, seconds: float) -> list[Assumed]:
+        """What was written that many seconds ago and not shown since."""
+        return [self._assumed[key] for key in self._pending.overdue(seconds)]
 
-    def _undone(self, operation: Operation) -> None:
-        if operation.frees is not None:
-            self._changes.note(*operation.frees)
+    def _written(self, operation: Operation) -> None:
+        key = str(operation.confirmed_by)
+        if key in self._assumed:
+            self._pending.written(key)

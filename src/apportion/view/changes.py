@@ -11,6 +11,8 @@ from itertools import islice
 
 from apportion.core.changes import Change, Happened
 
+__all__ = ["Change", "ChangeLog", "ChangeReader", "Happened"]
+
 MOST_CHANGES = 20_000
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from apportion.apis.claims import AllocationClaim
-from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet, SlicePlacement
 from apportion.core.operations import ObjectKind
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog
+from apportion.view.changes import ChangeLog, Happened
 
 
 class Claims:
@@ -18,8 +17,8 @@ class Claims:
     def __init__(self, fleet: Fleet, changes: ChangeLog, assumptions: Assumptions) -> None:
         self._fleet = fleet
         self._changes = changes
-        self._objects: dict[str, AllocationClaim] = {}
         self._assumptions = assumptions
+        self._objects: dict[str, AllocationClaim] = {}
 
     def __iter__(self) -> Iterator[AllocationClaim]:
         return iter(self._objects.values())
@@ -35,18 +34,20 @@ class Claims:
         if new is None:
             assert old is not None
             self._objects.pop(old.name, None)
-            self._assumptions.confirm(ObjectKind.CLAIM, old.name)
+            self._assumptions.shown(ObjectKind.CLAIM, old.name)
             self._leave(old.name, old.spec.nodename)
             return
         self._objects[new.name] = new
-        self._assumptions.confirm(ObjectKind.CLAIM, new.name)
-        self._enter(new)
+        self._assumptions.shown(ObjectKind.CLAIM, new.name)
+        if old is None or (old.spec, old.metadata.deleting) != (new.spec, new.metadata.deleting):
+            self._enter(new)
 
     def _enter(self, claim: AllocationClaim) -> None:
-        spec, place, uid = claim.spec, claim.spec.mig_placement, claim.spec.pod_ref.uid
-        placement = SlicePlacement(spec.gpu_uuid, spec.profile, place.start, place.size)
+        spec, uid = claim.spec, claim.spec.pod_ref.uid
+        placement = SlicePlacement(spec.gpu_uuid, spec.profile, spec.mig_placement.start, spec.mig_placement.size)
         before = self._fleet.slices.get(claim.name)
-        self._fleet.add_slice(claim.name, placement, uid, node=spec.nodename, releasing=claim.metadata.deleting)
+        releasing = claim.metadata.deleting
+        self._fleet.add_slice(claim.name, placement, uid, node=spec.nodename, releasing=releasing)
         if before is None:
             self._changes.note(Happened.SLICE_CAME, spec.nodename, uid)
         elif before.placement != placement:  # its agent moved it, or another leader wrote it

@@ -68,8 +68,8 @@ class Pods:
         if old is not None and new is not None and _same_wish(old, new):
             return
         if new is None or ended(new):
-            self._assumptions.confirm(ObjectKind.POD, uid)
-            self._assumptions.confirm(ObjectKind.POD_END, uid)
+            self._assumptions.shown(ObjectKind.POD, uid)
+            self._assumptions.shown(ObjectKind.POD_END, uid)
             self._waiting.remove(uid)
             self._leave(uid)
         elif new.spec.node_name:
@@ -81,7 +81,7 @@ class Pods:
 
     def _bound(self, old: Pod | None, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
-        assumed = self._assumptions.confirm(ObjectKind.POD, uid)
+        assumed = self._assumptions.shown(ObjectKind.POD, uid)
         self._waiting.remove(uid)
         known = self._fleet.pod_nodes.get(uid)
         if assumed and known == node and old is not None and _only_bound(old, pod):

@@ -28,11 +28,11 @@ class View:
         self, catalog: Catalog | None = None, *, volumes: bool = True, now: Callable[[], float] = clock.elapsed
     ) -> None:
         self.fleet = Fleet(catalog or Catalog.shipped())
-        self.fleet.sharing = False  # nobody binds pods with a share yet
+        self.fleet.sharing = False  # nobody binds pods with a share of a GPU yet
         self.changes = ChangeLog()
         self.waiting = WaitingPods()
-        self.assumptions = Assumptions(self.fleet, self.changes, now)
         self.namespaces = Namespaces(self.fleet)
+        self.assumptions = Assumptions(self.fleet, self.changes, now)
         self.volumes = Volumes(self.fleet, self.changes, self.assumptions) if volumes else None
         self.accelerators = Accelerators(self.fleet, self.changes)
         self.nodes = Nodes(self.fleet, self.changes, self.accelerators)

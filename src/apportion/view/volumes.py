@@ -18,12 +18,11 @@ from apportion.apis.volumes import (
     Quantities,
     StorageClass,
 )
-from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog
+from apportion.view.changes import ChangeLog, Happened
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +42,15 @@ class Volumes:
         self._set(self._storage.volumes, old, new, volume_facts, ObjectKind.VOLUME)
 
     def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        self._set(self._storage.classes, old, new, class_facts, None)
+        self._set(self._storage.classes, old, new, class_facts)
 
     def _set(
-        self, table: dict[str, Any], old: Any, new: Any, facts_of: Callable[[Any], Any], kind: ObjectKind | None
+        self,
+        table: dict[str, Any],
+        old: Any,
+        new: Any,
+        facts_of: Callable[[Any], Any],
+        confirms: ObjectKind | None = None,
     ) -> None:
         key = _key((new or old).metadata)
         before = table.get(key)
@@ -54,10 +58,11 @@ class Volumes:
             table.pop(key, None)
         else:
             table[key] = facts_of(new)
-        if table.get(key) != before:
-            if kind is not None:
-                self._assumptions.confirm(kind, key)
-            self._changes.note(Happened.STORAGE_CHANGED)
+        if table.get(key) == before:
+            return
+        if confirms is not None:
+            self._assumptions.shown(confirms, key)
+        self._changes.note(Happened.STORAGE_CHANGED)
 
 
 def claim_facts(claim: PersistentVolumeClaim) -> ClaimFacts:

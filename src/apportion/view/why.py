@@ -12,6 +12,7 @@ from enum import StrEnum
 from apportion.apis import names
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.pods import Pod
+from apportion.apis.request import Request
 from apportion.core import cycle, sentences
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -70,9 +71,7 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     request, problem = read(pod)
     if request is None or problem is not None:
         return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
-    mark = view.fleet.checkpoint()
-    outcome = cycle.decide(view.fleet, Group.of(request), policy)
-    view.fleet.rollback(mark)
+    outcome = _decided(view, request, policy)
     if isinstance(outcome, Statement):
         return Answer(key, State.FITS, f"Node {outcome.node} can take it now.", node=outcome.node)
     state = State.GATED if request.gated else State.WAITING
@@ -85,3 +84,12 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
         return Answer(key, State.RUNNING, f"It runs on node {node}.", node=node, slices=slices)
     sentence = f"It has a place on node {node}; its containers have not started yet."
     return Answer(key, State.PLACED, sentence, node=node, slices=slices)
+
+
+def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusal:
+    """The scheduler's decision, taken back at once."""
+    mark = view.fleet.checkpoint()
+    try:
+        return cycle.decide(view.fleet, Group.of(request), policy)
+    finally:
+        view.fleet.rollback(mark)
