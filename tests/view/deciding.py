@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from apportion.apis.pods import Pod
@@ -13,7 +15,6 @@ from apportion.core.ledger import Gpu
 from apportion.core.policies import Policy
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
-from tests.view.objects import Json
 
 
 def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
@@ -50,5 +51,5 @@ def plain(request: Request) -> Request:
     return msgspec.structs.replace(request, gates=(), rules=rules)
 
 
-def read(body: Json) -> Request:
+def read(body: dict[str, Any]) -> Request:
     return parse_pod(msgspec.convert(body, Pod))

@@ -17,13 +17,14 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.claims import AllocationClaim
-from apportion.apis.meta import Bare
+from apportion.apis.meta import Bare, to_wire
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from apportion.view.view import View
-from tests.view import objects
-from tests.view.objects import Json
+from tests.builders import accelerators, claims, nodes, pods, volumes
+
+Json = dict[str, Any]
 
 NODES, REPORTS, CLAIMS, PODS, NAMESPACES = "nodes", "reports", "claims", "pods", "namespaces"
 VOLUMES, VOLUME_CLAIMS, CLASSES = "volumes", "volume claims", "classes"
@@ -53,9 +54,7 @@ WANTED: tuple[dict[str, int], ...] = (
     {},
 )
 SCHEDULERS = (names.DAS_SCHEDULER, names.DAS_SCHEDULER, names.KAI_SCHEDULER, names.DEFAULT_SCHEDULER, "theirs")
-PLACES = {"1g.5gb": (1, range(7)), "2g.10gb": (2, (0, 2, 4)), "3g.20gb": (4, (0, 4))}
-
-Event = tuple[str, Any, Any]
+STARTS = {"1g.5gb": range(7), "2g.10gb": (0, 2, 4), "3g.20gb": (0, 4)}
 
 
 class Cluster:
@@ -138,10 +137,10 @@ class Stream:
         self._seconds = 0
 
     def begin(self) -> None:
-        for name in ("default", objects.NAMESPACE):
+        for name in ("default", names.DAS_NAMESPACE):
             self.cluster.put(NAMESPACES, {"metadata": {"name": name}})
         for kind in (True, False):
-            self.cluster.put(CLASSES, objects.storage_class("disks" if kind else "local", provisioned=kind))
+            self.cluster.put(CLASSES, volumes.storage_class("disks" if kind else "local", provisioned=kind))
         for name in GPUS:
             if self._dice.random() < 0.9:
                 self._node(name)
@@ -154,9 +153,9 @@ class Stream:
             (5, lambda: self._node(self._any_node())),
             (2, lambda: self.cluster.remove(NODES, self._any_node())),
             (5, lambda: self._report(self._any_node())),
-            (1, lambda: self.cluster.remove(REPORTS, f"{objects.NAMESPACE}/{self._any_node()}")),
+            (1, lambda: self.cluster.remove(REPORTS, f"{names.DAS_NAMESPACE}/{self._any_node()}")),
             (5, lambda: self._agent(self._any_node())),
-            (1, lambda: self.cluster.remove(PODS, f"{objects.NAMESPACE}/agent-{self._any_node()}")),
+            (1, lambda: self.cluster.remove(PODS, f"{names.DAS_NAMESPACE}/agent-{self._any_node()}")),
             (20, self._pod),
             (12, self._bind),
             (6, self._claims_only),
@@ -178,24 +177,29 @@ class Stream:
 
     def _node(self, name: str) -> None:
         flavours = GPUS[name]
-        devices: dict[str, int] = objects.slice_resources(flavours.count("mig")) if "mig" in flavours else {}
+        devices: dict[str, int | str] = {**nodes.slice_devices(flavours.count("mig"))} if "mig" in flavours else {}
         devices |= {names.NVIDIA_GPU: flavours.count("whole")} if "whole" in flavours else {}
         devices |= STATIC if "static" in flavours else {}
         if self._chance(0.1) and devices:
             devices[self._dice.choice(list(devices))] = 0
-        labels = {"zone": self._dice.choice("ab")}
-        if not self._chance(0.05):
-            labels[names.MIG_CAPABLE_LABEL] = "true"
-        taint = "example.com/busy" if self._chance(0.15) else ""
-        self.cluster.put(NODES, objects.node(name, devices, labels=labels, taint=taint, cordoned=self._chance(0.15)))
+        taint = {"key": "example.com/busy", "effect": "NoSchedule"}
+        made = nodes.node(
+            name,
+            resources=devices,
+            labels={"zone": self._dice.choice("ab")},
+            taints=[taint] if self._chance(0.15) else (),
+            cordoned=self._chance(0.15),
+            mig_capable=not self._chance(0.05),
+        )
+        self.cluster.put(NODES, made)
 
     def _report(self, name: str) -> None:
         if not GPUS[name]:
             return
         gpus = [self._gpu(name, number, flavour) for number, flavour in enumerate(GPUS[name])]
         self._hold(name, gpus)
-        uid = "another" if self._chance(0.05) else "agent"
-        self.cluster.put(REPORTS, objects.accelerator(name, gpus, ready=not self._chance(0.1), agent_uid=uid))
+        ready = not self._chance(0.1)
+        self.cluster.put(REPORTS, accelerators.accelerator(name, gpus, ready=ready, agent_uid=self._agent_uid(name)))
 
     def _gpu(self, node: str, number: int, flavour: str) -> Json:
         uuid = f"GPU-{node}-{number}"
@@ -205,12 +209,12 @@ class Stream:
                 {"profile": profile, "start": start, "size": size, "uuid": f"MIG-{node}-{start}"}
                 for profile, start, size in LAYOUT
             ]
-            return objects.gpu(uuid, **more, fixed=fixed) | {"profiles": []}
+            return accelerators.gpu(uuid, **more, fixed=fixed) | {"profiles": []}
         if flavour == "mig" and self._chance(0.2):
             more["foreign"] = [
                 {"start": self._dice.randrange(6), "size": 1, "profile": self._dice.choice(("", "1g.5gb"))}
             ]
-        return objects.gpu(uuid, mig=flavour == "mig", **more)
+        return accelerators.gpu(uuid, mig=flavour == "mig", **more)
 
     def _hold(self, node: str, gpus: list[Json]) -> None:
         """The kubelet has given some of the node's pods their devices."""
@@ -228,10 +232,12 @@ class Stream:
                     piece["podUID"] = uid
                     break
 
+    def _agent_uid(self, node: str) -> str:
+        return f"another-{node}" if self._chance(0.05) else f"agent-{node}"
+
     def _agent(self, name: str) -> None:
-        uid = "another" if self._chance(0.05) else "agent"
-        key = f"{objects.NAMESPACE}/agent-{name}"
-        made = objects.agent(name, ready=not self._chance(0.15), uid=uid)
+        key = f"{names.DAS_NAMESPACE}/{accelerators.agent_name(name)}"
+        made = accelerators.agent_pod(name, ready=not self._chance(0.15), uid=self._agent_uid(name))
         known = self.cluster.all(PODS).get(key)
         if known is not None and known["metadata"]["uid"] != made["metadata"]["uid"]:
             self.cluster.remove(PODS, key)  # another pod of the same name
@@ -249,21 +255,19 @@ class Stream:
             annotations[names.GPU_FRACTION] = self._dice.choice(("0.5", "0.5", "much"))
         if self._chance(0.05):
             annotations[names.POLICY] = self._dice.choice(("pack", "luck"))
-        self.cluster.put(
-            PODS,
-            objects.pod(
-                f"p{self._count}",
-                asked,
-                scheduler=scheduler,
-                created=f"2026-01-01T00:{self._seconds // 60:02}:{self._seconds % 60:02}Z",
-                annotations=annotations,
-                labels={"app": self._dice.choice("xyz")},
-                gates=["example.com/wait"] if self._chance(0.1) else (),
-                tolerates=self._chance(0.2),
-                selector={"zone": self._dice.choice("ab")} if self._chance(0.15) else None,
-                volume=self._dice.choice(("data-1", "data-2", "data-3")) if self._chance(0.1) else "",
-            ),
+        made = pod(
+            f"p{self._count}",
+            asked,
+            scheduler=scheduler,
+            created=f"2026-01-01T00:{self._seconds // 60:02}:{self._seconds % 60:02}Z",
+            annotations=annotations,
+            labels={"app": self._dice.choice("xyz")},
+            gates=["example.com/wait"] if self._chance(0.1) else (),
+            tolerations=[{"operator": "Exists"}] if self._chance(0.2) else [],
+            selector={"zone": self._dice.choice("ab")} if self._chance(0.15) else None,
+            volumes=[_volume(self._dice.choice("123"))] if self._chance(0.1) else [],
         )
+        self.cluster.put(PODS, made)
 
     def _pick(self, fits: Callable[[Json], bool]) -> Json | None:
         found = [pod for key, pod in self.cluster.all(PODS).items() if key.startswith("default/") and fits(pod)]
@@ -295,12 +299,11 @@ class Stream:
             return ""
         node = self._dice.choice(("n1", "n1", "n2", "n3"))
         for index, profile in enumerate(wanted if complete else wanted[:-1]):
-            size, starts = PLACES[profile]
             home = self._any_node() if self._chance(0.03) else node
             numbers = [number for number, flavour in enumerate(GPUS[home]) if flavour == "mig"] or [0]
             uuid = f"GPU-{home}-{self._dice.choice(numbers)}"
-            start = self._dice.choice(list(starts))
-            self.cluster.put(CLAIMS, objects.claim(pod, profile, uuid, start, size, home, index=index))
+            start = self._dice.choice(list(STARTS[profile]))
+            self.cluster.put(CLAIMS, claim(pod, profile, node=home, gpu=uuid, start=start, index=index))
         return node
 
     def _pod_goes_on(self) -> None:
@@ -340,7 +343,7 @@ class Stream:
             self.cluster.change(CLAIMS, key, lambda obj: obj["status"].update(state="inUse"))
         else:
             profile = self.cluster.all(CLAIMS)[key]["spec"]["profile"]
-            start = self._dice.choice(list(PLACES[profile][1]))
+            start = self._dice.choice(list(STARTS[profile]))
             self.cluster.change(CLAIMS, key, lambda obj: obj["spec"]["migPlacement"].update(start=start))
 
     def _storage(self) -> None:
@@ -348,14 +351,30 @@ class Stream:
         act = self._dice.choice(("claim", "claim", "volume", "bound", "remove"))
         if act == "claim":
             kind = self._dice.choice(("disks", "local", "missing"))
-            self.cluster.put(VOLUME_CLAIMS, objects.volume_claim(f"data-{number}", kind))
+            self.cluster.put(VOLUME_CLAIMS, volumes.volume_claim(f"data-{number}", kind))
         elif act == "volume":
-            self.cluster.put(VOLUMES, objects.volume(f"pv-{number}", "local", self._any_node()))
+            self.cluster.put(VOLUMES, volumes.volume(f"pv-{number}", "local", self._any_node()))
         elif act == "bound":
-            self.cluster.put(VOLUMES, objects.volume(f"pv-{number}", "local", self._any_node(), claim=f"data-{number}"))
-            self.cluster.put(VOLUME_CLAIMS, objects.volume_claim(f"data-{number}", "local", volume=f"pv-{number}"))
+            self.cluster.put(VOLUMES, volumes.volume(f"pv-{number}", "local", self._any_node(), claim=f"data-{number}"))
+            self.cluster.put(VOLUME_CLAIMS, volumes.volume_claim(f"data-{number}", "local", volume=f"pv-{number}"))
         else:
             self.cluster.remove(VOLUME_CLAIMS, f"default/data-{number}")
+
+
+def pod(name: str, asked: dict[str, int], *, created: str = "2026-01-01T00:00:00Z", **options: Any) -> Json:
+    """A pod of our scheduler that asks for these devices."""
+    made = pods.our_pod(name, uid=f"uid-{name}", limits={"cpu": 1, **asked}, **options)
+    made["metadata"]["creationTimestamp"] = created
+    return {**made, "status": {"phase": "Pending"}}
+
+
+def claim(pod: Json, profile: str, *, node: str, gpu: str, start: int, index: int = 0) -> Json:
+    made = to_wire(claims.claim(pod, node=node, gpu=gpu, start=start, profile=profile, index=index))
+    return {**made, "status": {"state": "created"}}
+
+
+def _volume(number: str) -> Json:
+    return {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{number}"}}
 
 
 def _profiles(pod: Json) -> list[str]:
@@ -380,7 +399,7 @@ def _deleting(obj: Json) -> bool:
 
 
 def _delete(obj: Json) -> None:
-    obj["metadata"]["deletionTimestamp"] = objects.DELETED
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
 
 def _let_through(obj: Json) -> None:

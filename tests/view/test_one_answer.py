@@ -24,8 +24,9 @@ from apportion.core.policies import Policy
 from apportion.view import snapshot, why
 from apportion.view.scene import scene
 from apportion.view.view import View
-from tests.view import deciding, objects
-from tests.view.streams import GPUS, PODS, STATIC, WANTED, Cluster, Follower, Stream
+from tests.builders import accelerators, nodes
+from tests.view import deciding
+from tests.view.streams import CLAIMS, GPUS, NODES, PODS, REPORTS, STATIC, WANTED, Cluster, Follower, Stream, claim, pod
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 STREAMS = 5_000 if FULL else 200
@@ -195,7 +196,7 @@ def promises(dice: random.Random) -> Iterator[Promise]:
 
 
 def new_request(asked: dict[str, int]) -> Request:
-    return deciding.read(objects.pod("new", asked))
+    return deciding.read(pod("new", asked))
 
 
 def _mig(asked: dict[str, int]) -> bool:
@@ -203,8 +204,9 @@ def _mig(asked: dict[str, int]) -> bool:
 
 
 def _unbound(view: View) -> Iterator[Request]:
-    for pod, (request, problem) in view.waiting:
-        refused = problem is not None and pod.spec.scheduler_name in names.OUR_SCHEDULERS
+    for waiting in view.waiting:
+        request, problem = waiting.reading
+        refused = problem is not None and waiting.pod.spec.scheduler_name in names.OUR_SCHEDULERS
         if request is not None and not refused and wants_mig(request):
             yield deciding.plain(request)
 
@@ -215,9 +217,9 @@ def _unbound(view: View) -> Iterator[Request]:
 @pytest.fixture
 def cluster() -> Cluster:
     made = Cluster()
-    made.put(PODS, objects.agent("n1"))
-    made.put("nodes", objects.node("n1", objects.slice_resources(1), labels={names.MIG_CAPABLE_LABEL: "true"}))
-    made.put("reports", objects.accelerator("n1", [objects.gpu("GPU-n1-0")]))
+    made.put(PODS, accelerators.agent_pod("n1", uid="agent"))
+    made.put(NODES, nodes.node("n1", resources=nodes.slice_devices(1)))
+    made.put(REPORTS, accelerators.accelerator("n1", agent_uid="agent"))
     return made
 
 
@@ -225,13 +227,13 @@ SLICE = {"mig.das.com/1g.5gb": 1}
 
 
 def test_x01_a_pod_with_a_dead_leaders_claim_on_a_cordoned_node(cluster: Cluster) -> None:
-    pod = objects.pod("p", SLICE)
-    cluster.put(PODS, pod)
-    cluster.put("claims", objects.claim(pod, "1g.5gb", "GPU-n1-0", 0, 1, "n1"))
+    waits = pod("p", SLICE)
+    cluster.put(PODS, waits)
+    cluster.put(CLAIMS, claim(waits, "1g.5gb", node="n1", gpu="GPU-n1", start=0))
     view = afresh_view(cluster, random.Random(1), volumes=True)
     (waiting,) = view.waiting
     assert why.answer(view, waiting.pod, Policy()).node == "n1"
-    cluster.change("nodes", "n1", lambda obj: obj["spec"].update(unschedulable=True))
+    cluster.change(NODES, "n1", lambda obj: obj["spec"].update(unschedulable=True))
     view = afresh_view(cluster, random.Random(1), volumes=True)
     (waiting,) = view.waiting
     assert waiting.reading.request is not None
@@ -242,8 +244,8 @@ def test_x01_a_pod_with_a_dead_leaders_claim_on_a_cordoned_node(cluster: Cluster
 
 
 def test_s09_a_node_whose_agent_pod_is_not_ready(cluster: Cluster) -> None:
-    cluster.put(PODS, objects.agent("n1", ready=False))
-    cluster.put(PODS, objects.pod("p", SLICE))
+    cluster.put(PODS, accelerators.agent_pod("n1", ready=False, uid="agent"))
+    cluster.put(PODS, pod("p", SLICE))
     scheduler, fallback = (afresh_view(cluster, random.Random(1), volumes=volumes) for volumes in (True, False))
     assert counted(scheduler.fleet) == counted(fallback.fleet)
     (waiting,) = scheduler.waiting
