@@ -58,7 +58,7 @@ soak: $(VENV)/.develop ## the long campaigns in full count
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
 
 rules: $(VENV)/.develop ## contract rule x embedded x real, from the last test run
-	@test -f .cache/rules.json || $(PYTEST) -q
+	@test -f .cache/rule-outcomes.json || $(PYTEST) -q
 	@$(BIN)/python tools/rules.py
 
 lock: $(VENV)/.develop ## pin all dependencies anew, with hashes and without addresses

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.grounds.installed import Installed
-from tests.grounds.waiting import until
+from tests.clusters.installed import Installed
+from tests.clusters.waiting import until
 
 pytestmark = pytest.mark.real
 
