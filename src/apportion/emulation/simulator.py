@@ -1,7 +1,7 @@
-"""What the simulator of GPUs has to say: which emulated GPUs the nodes have, and when that changes.
+"""The simulator of GPUs: logs which emulated GPUs the nodes have, and when that changes.
 
-The agents do the work on their nodes; this small process tells the story of all of them in one log, and marks
-nodes that were given emulated GPUs (`apportion.io/emulated-gpus`) so that an agent is sent there.
+The agents do the work on their nodes; this process has one log for all of them, and labels nodes that were given
+emulated GPUs (`apportion.io/emulated-gpus`) so that an agent is sent there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Simulator:
         self._client = client
         self._nodes = Informer(client, kinds.NODES, into=Node)
         self._work: WorkQueue[str] = WorkQueue("nodes")
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     async def run(self, listen: str) -> None:
         self._nodes.on_change(lambda old, new: self._work.add((new or old or Node()).metadata.name))
@@ -48,16 +48,16 @@ class Simulator:
     async def _reconcile(self, name: str) -> None:
         node = self._nodes.get(name)
         if node is None:
-            if self._told.pop(name, None):
-                log.info("node %s is gone", name)
+            if self._logged.pop(name, None):
+                log.info("node %s was deleted", name)
             return
-        if names.EMULATED_GPUS not in node.metadata.annotations and name not in self._told:
+        if names.EMULATED_GPUS not in node.metadata.annotations and name not in self._logged:
             return
         await self._mark(node)
-        story = describe(node)
-        if story != self._told.get(name):
-            self._told[name] = story
-            log.info("node %s: %s", name, story)
+        text = describe(node)
+        if text != self._logged.get(name):
+            self._logged[name] = text
+            log.info("node %s: %s", name, text)
 
     async def _mark(self, node: Node) -> None:
         if node.metadata.labels.get(names.MIG_CAPABLE_LABEL):
