@@ -86,5 +86,5 @@ def test_f09_the_command_answers_for_a_node_and_names_the_nodes(
 def test_f11_kind_says_what_it_knows(tmp_path: Path) -> None:
     terminal = Terminal(EXAMPLE, tmp_path)
     assert terminal.run("kind get clusters") == "No kind clusters found.\n"
-    assert "this kind knows" in terminal.run("kind create cluster", code=1)
+    assert "supported commands: kind delete cluster" in terminal.run("kind create cluster", code=1)
     assert "no cluster 'x' is running" in terminal.run("kind delete cluster --name x")
