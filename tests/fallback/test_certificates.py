@@ -89,7 +89,7 @@ async def test_f03_a_new_authority_is_published_beside_the_old_one_first(replica
         after = await bundle(it)
         assert after != before
         assert before in after
-        assert said[0] == "new authority published beside the old one"
+        assert said[0] == "published the new CA together with the old one"
 
 
 async def test_f03_certificates_in_files_are_read_again_when_they_change(tmp_path: Path) -> None:

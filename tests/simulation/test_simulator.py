@@ -36,7 +36,7 @@ def test_f11_a_node_is_described_in_one_line() -> None:
     node = Node(metadata=meta, status=NodeStatus(capacity=capacity))
     told = "4 x NVIDIA-H200 71680 MiB; mig-2g.20gb 12, mig-1g.10gb 4, gpu 0; layout success"
     assert describe(node) == told
-    assert "cannot be read" in describe(Node(metadata=ObjectMeta(annotations={names.EMULATED_GPUS: "{"})))
+    assert "is invalid" in describe(Node(metadata=ObjectMeta(annotations={names.EMULATED_GPUS: "{"})))
 
 
 async def test_f11_a_node_that_is_given_gpus_is_marked_and_told(caplog: pytest.LogCaptureFixture) -> None:
