@@ -52,6 +52,7 @@ bench: $(VENV)/.develop ## run the benchmarks together with their baselines
 	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.node
 	$(BIN)/python -m benchmarks.scheduling
+	$(BIN)/python -m benchmarks.waiting
 
 soak: $(VENV)/.develop ## run the soak tests in full
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
@@ -69,7 +70,7 @@ generate: $(VENV)/.develop ## generate stubs, CRDs and tables from their sources
 	$(BIN)/python tools/generate/protos.py
 	$(BIN)/python tools/generate/crds.py
 	$(BIN)/python tools/generate/fields.py
-	$(BIN)/python tools/generate/internals.py
+	$(BIN)/python tools/generate/internal_pod_form.py
 	$(BIN)/python tools/generate/merge_rules.py
 
 setup: $(VENV)/.runtime ## start a simulated cluster with static MIG devices (examples/mig-fallback)

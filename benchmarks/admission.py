@@ -38,7 +38,7 @@ from rich.table import Table
 
 from apportion import manifests
 from apportion.admission import review
-from apportion.admission.fallback.desk import Patience
+from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import PARTS, Settings, Webhook
 from apportion.admission.server import AdmissionServer
 from apportion.apis import crds, kinds, names

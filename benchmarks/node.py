@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
-from apportion.embedded.api.http import HttpShell
+from pocketkube.api.http import HttpShell
 from tests.node.ground import Ground, ground
 from tests.node.test_process import start
 

@@ -4,9 +4,10 @@
 process of its own notes when bindings become visible; the rate is from the first to the last of them. Runs
 alternate, so that whatever else the machine does falls on both. Events are on; each run ends when all of them
 are there. Our scheduler then does the same with 3,000 pods of one 1g.10gb slice, for which nobody else is
-measured: what slices on demand need (claims before the binding) no other scheduler writes.
+measured: what slices on demand need (claims before the binding) no other scheduler writes. With `--before TREE`
+(another checkout with its own .venv) the scheduler of that tree takes part in the same way.
 
-    python -m benchmarks.scheduling [--runs 5] [--pods 3000] [--nodes 1000] [-o json]
+    python -m benchmarks.scheduling [--runs 5] [--pods 3000] [--nodes 1000] [--before TREE] [-o json]
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apportion.apis import crds, kinds, names
+from apportion.apis import names
 from apportion.cluster import access
 from apportion.cluster.client import Client
 from benchmarks import stage
@@ -33,7 +34,7 @@ from tests.grounds import binaries
 from tests.grounds.box import Daemon
 from tests.grounds.control_plane import ADMIN, ControlPlane
 
-KUBE, OURS = "kube-scheduler", "apportion"
+KUBE, OURS, BEFORE = "kube-scheduler", "apportion", "before"
 GPU, SLICE = "one GPU", "one 1g.10gb slice"
 SLICES = {f"{names.SLICE_PREFIX}1g.10gb": "1"}
 EVENTS_WITHIN_SECONDS = 60
@@ -63,7 +64,7 @@ async def main(arguments: argparse.Namespace) -> list[Run]:
         )
         try:
             async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=PATIENCE_SECONDS) as client:
-                return await _measure(Bench(plane, client, arguments.pods), arguments)
+                return await _measure(Bench(plane, client, arguments.pods, arguments.before), arguments)
         finally:
             plane.close()
 
@@ -71,16 +72,14 @@ async def main(arguments: argparse.Namespace) -> list[Run]:
 class Bench:
     """A control plane with nodes, and a way to let a scheduler loose on it."""
 
-    def __init__(self, plane: ControlPlane, client: Client, pods: int) -> None:
+    def __init__(self, plane: ControlPlane, client: Client, pods: int, before: Path | None = None) -> None:
         self._plane = plane
         self._client = client
         self._pods = pods
+        self._before = before
 
     async def prepare(self, nodes: int) -> None:
-        await stage.until_namespace(self._client, "default")
-        await self._client.apply(kinds.NAMESPACES, {"metadata": {"name": names.DAS_NAMESPACE}}, field_manager="bench")
-        for crd in crds.crds():
-            await self._client.apply(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="bench")
+        await stage.prepare(self._client)
         await stage.nodes(self._client, nodes)
 
     async def add_agents(self, nodes: int) -> None:
@@ -88,6 +87,8 @@ class Bench:
 
     async def run(self, scheduler: str, pods: str) -> Run:
         name = "default-scheduler" if scheduler == KUBE else names.DAS_SCHEDULER
+        if self._before is not None and scheduler != KUBE:
+            await stage.custom_resources(self._client, self._python(scheduler))
         await stage.pods(self._client, self._pods, name, {names.NVIDIA_GPU: "1"} if pods == GPU else SLICES)
         load = os.getloadavg()[0]
         watcher = self._watch()
@@ -119,8 +120,14 @@ class Bench:
         config = self._plane.kubeconfig_of(ADMIN, "bench")
         if scheduler == KUBE:
             return self._plane.start_scheduler(_kube_settings(config))
-        command = [sys.executable, "-m", "apportion", "scheduler", "--probes=127.0.0.1:0"]
+        command = [self._python(scheduler), "-m", "apportion", "scheduler", "--probes=127.0.0.1:0"]
         return self._plane.box.start("apportion", command, env={"KUBECONFIG": str(config)})
+
+    def _python(self, scheduler: str) -> str:
+        if scheduler != BEFORE:
+            return sys.executable
+        assert self._before is not None
+        return str(self._before / ".venv" / "bin" / "python")
 
     def _watch(self) -> subprocess.Popen[bytes]:
         """Watching already when this returns."""
@@ -162,14 +169,18 @@ class Bench:
 async def _measure(bench: Bench, arguments: argparse.Namespace) -> list[Run]:
     runs: list[Run] = []
     await bench.prepare(arguments.nodes)
-    for number in range(arguments.runs):
-        pair = (KUBE, OURS) if number % 2 == 0 else (OURS, KUBE)
-        wanted = [scheduler for scheduler in pair if arguments.only in {None, scheduler}]
-        runs += [_told(await bench.run(scheduler, GPU)) for scheduler in wanted]
-    if arguments.only != KUBE:
+    schedulers = [KUBE, OURS, *([BEFORE] if arguments.before else [])]
+    schedulers = [each for each in schedulers if arguments.only in {None, each} or each == BEFORE]
+    runs += [_told(await bench.run(each, GPU)) for each in _alternating(schedulers, arguments.runs)]
+    slicing = [each for each in schedulers if each != KUBE]
+    if slicing:
         await bench.add_agents(arguments.nodes)
-        runs += [_told(await bench.run(OURS, SLICE)) for _ in range(arguments.runs)]
+    runs += [_told(await bench.run(each, SLICE)) for each in _alternating(slicing, arguments.runs)]
     return runs
+
+
+def _alternating(schedulers: list[str], runs: int) -> list[str]:
+    return [each for number in range(runs) for each in schedulers[:: -1 if number % 2 else 1]]
 
 
 def _finished(watcher: subprocess.Popen[bytes], daemon: Daemon) -> dict[str, float]:
@@ -236,9 +247,11 @@ def _report(runs: list[Run], form: str) -> None:
             f"{line['scheduler']:15} {line['pods']:18} {line['podsPerSecond']:7} {line['cpuMsPerPod']:11} "
             f"{line['writesPerPod']:11}   {line['runs']}"
         )
-    rates = {line["scheduler"]: line["podsPerSecond"] for line in lines if line["pods"] == GPU}
-    if {KUBE, OURS} <= set(rates):
-        print(f"apportion / kube-scheduler: {rates[OURS] / rates[KUBE]:.2f}")
+    for pods in (GPU, SLICE):
+        rates = {line["scheduler"]: line["podsPerSecond"] for line in lines if line["pods"] == pods}
+        for other in {KUBE, BEFORE} & set(rates):
+            if OURS in rates:
+                print(f"apportion / {other}, {pods}: {rates[OURS] / rates[other]:.2f}")
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
 
 
@@ -248,6 +261,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pods", type=int, default=3000)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--only", choices=(KUBE, OURS))
+    parser.add_argument("--before", type=Path, help="another checkout with its own .venv, measured beside this one")
     parser.add_argument("-o", dest="form", choices=("text", "json"), default="text")
     return parser.parse_args()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
@@ -20,6 +23,20 @@ PRODUCT = "NVIDIA A100-SXM4-80GB"
 GPUS = 8
 AT_ONCE = 32
 JSON = dict[str, Any]
+
+
+async def prepare(client: Client) -> None:
+    """The installation's namespace and its custom resource definitions."""
+    await until_namespace(client, "default")
+    await client.apply(kinds.NAMESPACES, {"metadata": {"name": names.DAS_NAMESPACE}}, field_manager="bench")
+    await custom_resources(client, sys.executable)
+
+
+async def custom_resources(client: Client, python: str) -> None:
+    """The definitions that belong to the scheduler of this interpreter: another version may have others."""
+    program = "import json; from apportion.apis import crds; print(json.dumps(list(crds.crds())))"
+    for crd in json.loads(subprocess.check_output([python, "-c", program])):  # noqa: ASYNC221  nothing else runs
+        await client.apply(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="bench")
 
 
 async def nodes(client: Client, count: int) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
 REPORT = Path(__file__).parent.parent / ".cache" / "rules.json"
-CITATION = re.compile(r"(?<=_)([dsmgqfxr]\d\d)(?=_|$|\[)")
+CITATION = re.compile(r"(?<=_)([dsmgqfxrt]\d\d)(?=_|$|\[)")
 
 _outcomes: dict[str, dict[str, object]] = {}
 _collected: set[str] = set()

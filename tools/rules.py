@@ -14,8 +14,8 @@ from rich.table import Table
 ROOT = Path(__file__).parent.parent
 BEHAVIOUR = ROOT / "docs" / "behaviour.md"
 REPORT = ROOT / ".cache" / "rules.json"
-RULE = re.compile(r"^\*\*([DSMGQFXR]\d\d)\.(.*?)(?=^\*\*[DSMGQFXR]\d\d\.|^## |\Z)", re.MULTILINE | re.DOTALL)
-PLANNED_LETTER = re.compile(r"^All of ([DSMGQFXR]) is \*planned\*", re.MULTILINE)
+RULE = re.compile(r"^\*\*([DSMGQFXRT]\d\d)\.(.*?)(?=^\*\*[DSMGQFXRT]\d\d\.|^## |\Z)", re.MULTILINE | re.DOTALL)
+PLANNED_LETTER = re.compile(r"^All of ([DSMGQFXRT]) is \*planned\*", re.MULTILINE)
 PLANNED_RULE = "(*Planned.*)"
 WIDEST_TEXT = 60
 COLOURS = {"pass": "green", "fail": "bold red", "skipped": "yellow", "no test": "dim", "planned": "dim"}

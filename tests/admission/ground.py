@@ -13,9 +13,9 @@ from apportion.admission.server import Limits
 from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
 from apportion.cluster.client import Client
-from apportion.embedded.api.attributes import AUTHENTICATED, User
-from apportion.embedded.api.local import LocalTransport
-from apportion.embedded.api.server import ApiServer
+from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.request_attributes import AUTHENTICATED, User
+from pocketkube.api.server import ApiServer
 
 SETTINGS = Settings(listen="127.0.0.1:0", probes="127.0.0.1:0", limits=Limits(drain_seconds=0))
 ACCESS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")

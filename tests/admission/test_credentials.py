@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apportion.admission.credentials import Credentials, Terms, issue, renewed, service_names
+from apportion.admission.certificates.credentials import Credentials, Terms, issue, renewed, service_names
 from apportion.cluster.certificates import Authority
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,8 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from apportion.admission import credentials, reviewing
-from apportion.admission.credentials import Credentials, Terms
+from apportion.admission import reviewing
+from apportion.admission.certificates import credentials
+from apportion.admission.certificates.credentials import Credentials, Terms
 from apportion.admission.pods import Surroundings
 from apportion.admission.review import Answer, Question
 from apportion.admission.server import AdmissionServer, Limits, Rule

@@ -17,8 +17,8 @@ from apportion.apis.kinds import Kind
 from apportion.apis.queues import Queue
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.embedded.api.local import LocalTransport
-from apportion.embedded.api.server import ApiServer
+from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.server import ApiServer
 
 JSON = dict[str, Any]
 CLAIM: JSON = {

@@ -22,10 +22,10 @@ from apportion.cluster import informer as informers
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.transport import HttpTransport
-from apportion.embedded.api import bootstrap
-from apportion.embedded.api.attributes import ADMIN
-from apportion.embedded.api.http import HttpShell
-from apportion.embedded.api.server import ApiServer
+from pocketkube.api import initial_objects
+from pocketkube.api.http import HttpShell
+from pocketkube.api.request_attributes import ADMIN
+from pocketkube.api.server import ApiServer
 from tests.cluster.faulty_proxy import FaultyProxy, proxied
 
 ROUNDS = 1000 if os.environ.get("APPORTION_SOAK") == "1" else 8
@@ -41,7 +41,7 @@ def connection(port: int) -> HttpTransport:
 async def api() -> AsyncIterator[int]:
     server = ApiServer()
     server.tokens.add_fixed(TOKEN, ADMIN)
-    await bootstrap.prepare(server)
+    await initial_objects.prepare(server)
     shell = HttpShell(server, None)
     await shell.start()
     try:

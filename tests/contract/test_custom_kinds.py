@@ -169,6 +169,26 @@ async def test_a_definition_says_what_it_accepted(tabs: Tabs) -> None:
     assert {each["name"] for each in discovered} == {"tabs", "tabs/status", "tabs/scale"}
 
 
+async def test_a_status_that_has_a_default_is_there_from_the_start(ask: Asking, group: str, namespace: str) -> None:
+    tabs = Tabs(ask, group, f"/apis/{group}/v1/namespaces/{namespace}/tabs")
+    body = definition(group)
+    status = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    status["default"] = {"state": "new", "replicas": 1}
+    assert (await ask("POST", DEFINITIONS, body)).code == 201
+    await _served(tabs)
+    made = await ask("POST", tabs.path, tabs.tab() | {"status": {"state": "mine"}})
+    assert (made.code, made.body["status"]) == (201, status["default"])
+    assert [each["subresource"] for each in made.meta["managedFields"] if "subresource" in each] == []
+    assert (await ask("GET", f"{tabs.path}/t")).body["status"] == status["default"]
+    change = {"status": {"state": "mine"}, "spec": {"replicas": 3}}
+    main = await ask("PATCH", f"{tabs.path}/t", change, MERGE_PATCH)
+    assert (main.body["status"], main.body["spec"]["replicas"]) == (status["default"], 3)
+    patched = await ask("PATCH", f"{tabs.path}/t/status", change, MERGE_PATCH)
+    assert patched.body["status"] == {"state": "mine", "replicas": 1}
+    await ask("DELETE", f"{DEFINITIONS}/tabs.{group}")
+    await _forgotten(tabs)
+
+
 async def test_defaults_are_filled_and_unknown_fields_forgotten(tabs: Tabs) -> None:
     body = tabs.tab(unknown=1, any={"x": {"y": 1}}, items=[{"k": "a"}], replicas=None)
     made = await tabs.ask("POST", tabs.path, body)

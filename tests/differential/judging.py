@@ -11,12 +11,12 @@ from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import parse_pod
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from apportion.cluster.reports import node_facts
 from apportion.core import filters
 from apportion.core.catalog import Catalog
 from apportion.core.fleet import Fleet
 from apportion.core.volumes import Storage
-from apportion.scheduler import storage
+from apportion.view import volumes
+from apportion.view.nodes import node_facts
 
 JSON = dict[str, Any]
 
@@ -60,11 +60,9 @@ def _fleet(world: JSON) -> Fleet:
         if raw["status"]["phase"] not in {"Succeeded", "Failed"}:
             fleet.add_pod(parse_pod(_pod(raw)), raw["spec"]["nodeName"])
     fleet.storage = Storage(
-        claims={
-            _key(raw): storage._claim_facts(msgspec.convert(raw, PersistentVolumeClaim)) for raw in world["claims"]
-        },
-        volumes={_key(raw): storage._volume_facts(msgspec.convert(raw, PersistentVolume)) for raw in world["volumes"]},
-        classes={_key(raw): storage._class_facts(msgspec.convert(raw, StorageClass)) for raw in world["classes"]},
+        claims={_key(raw): volumes.claim_facts(msgspec.convert(raw, PersistentVolumeClaim)) for raw in world["claims"]},
+        volumes={_key(raw): volumes.volume_facts(msgspec.convert(raw, PersistentVolume)) for raw in world["volumes"]},
+        classes={_key(raw): volumes.class_facts(msgspec.convert(raw, StorageClass)) for raw in world["classes"]},
     )
     return fleet
 

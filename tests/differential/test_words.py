@@ -7,8 +7,8 @@ import pytest
 from apportion.apis.request import parse_pod
 from apportion.core.filters import Checks
 from apportion.core.reasons import Code, Reason
-from apportion.embedded.controllers import scheduler, scheduler_words
-from apportion.embedded.controllers.scheduler_words import NOT_NAMED
+from pocketkube.controllers.scheduling import messages, scheduler
+from pocketkube.controllers.scheduling.messages import NOT_NAMED
 from tests.differential import cases, judging
 
 # Words of volume plug-ins, which the embedded scheduler leaves to its volume controller; "recorded" is the recorder's.
@@ -27,7 +27,7 @@ def test_pods_that_fit_nowhere_are_told_so_in_kube_schedulers_words() -> None:
             request = parse_pod(judging._pod(asked["pod"]))
             checks = Checks(fleet, request)
             refusals = [scheduler.against(checks, node, request) for node in fleet]
-            ours = scheduler_words.sentence(refusals).partition(", preemption: ")[0]
+            ours = messages.sentence(refusals).partition(", preemption: ")[0]
             assert ours == asked["message"], f"world {world['seed']}"
             compared += 1
     assert compared >= MANY
@@ -50,12 +50,12 @@ def test_pods_that_fit_nowhere_are_told_so_in_kube_schedulers_words() -> None:
     ],
 )
 def test_what_preemption_could_do_is_told_per_node(refusals: list[list[Reason]], preemption: str) -> None:
-    said = scheduler_words.sentence(refusals)
+    said = messages.sentence(refusals)
     assert said.endswith(f", preemption: 0/{len(refusals)} nodes are available: {preemption}.")
 
 
 def test_a_pod_that_never_preempts_is_told_so() -> None:
-    said = scheduler_words.sentence([[PODS_FULL]], preempts=False)
+    said = messages.sentence([[PODS_FULL]], preempts=False)
     assert said == (
         "0/1 nodes are available: 1 Too many pods. no new claims to deallocate, "
         "preemption: not eligible due to preemptionPolicy=Never."

@@ -16,16 +16,16 @@ from typing import Any
 import aiohttp
 
 from apportion import manifests
-from apportion.admission.fallback.desk import Patience
+from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import FALLBACK, Settings, Webhook
 from apportion.admission.server import Limits
 from apportion.apis import crds, kinds, names
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.embedded.api.attributes import AUTHENTICATED, User
-from apportion.embedded.api.local import LocalTransport
-from apportion.embedded.api.server import ApiServer
+from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.request_attributes import AUTHENTICATED, User
+from pocketkube.api.server import ApiServer
 
 Json = dict[str, Any]
 NAMESPACE = names.FALLBACK_NAMESPACE

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import os
 
-from apportion.admission.fallback.desk import Patience
+from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import FALLBACK, Settings, Webhook
 from apportion.admission.server import Limits
 from apportion.apis import names

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import typer
 
-from apportion.admission import credentials, regeneration, trust
-from apportion.admission.credentials import Terms
+from apportion.admission.certificates import credentials, regeneration, trust
+from apportion.admission.certificates.credentials import Terms
+from apportion.admission.certificates.regeneration import Regeneration
 from apportion.admission.main import CALLERS, FALLBACK
-from apportion.admission.regeneration import Regeneration
 from apportion.apis import kinds, names
 from apportion.cli import certs, webhook
 from tests.fallback.ground import NAMESPACE, SETTINGS, Ground, eventually, ground, pod

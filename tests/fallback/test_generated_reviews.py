@@ -16,7 +16,7 @@ import aiohttp
 import jsonpatch
 import pytest
 
-from apportion.admission.fallback.desk import Patience
+from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import PARTS
 from apportion.apis import kinds, names
 from tests.fallback.generating import Generated, generate

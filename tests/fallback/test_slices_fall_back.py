@@ -18,10 +18,22 @@ async def slicing(it: Ground) -> None:
     await it.slicing_kinds()
     offered = {f"mig.das.com/{profile}": 7 for profile in ("3g.20gb", "2g.10gb", "1g.5gb")}
     await it.node("n1", {**offered, "gpu.das.com/mem": 40}, {names.MIG_CAPABLE_LABEL: "true"})
-    status = {"gpus": [gpu()], "conditions": [condition()]}
+    status = {"gpus": [gpu()], "conditions": [condition()], "agent": await agent(it)}
     where: dict[str, Any] = {"namespace": "das-operator"}
     await it.client.create(kinds.NODE_ACCELERATORS, {"metadata": {"name": "n1"}}, **where)
     await it.client.patch(kinds.NODE_ACCELERATORS, "n1", {"status": status}, subresource="status", **where)
+
+
+async def agent(it: Ground) -> dict[str, Any]:
+    """The pod of the node's agent, ready."""
+    where: dict[str, Any] = {"namespace": names.DAS_NAMESPACE}
+    await it.client.create(kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, **where)
+    spec = {"nodeName": "n1", "containers": [{"name": "agent", "image": "apportion"}]}
+    body = {"metadata": {"name": "agent-n1", "labels": {names.APP_LABEL: names.AGENT_APP}}, "spec": spec}
+    made = await it.client.create(kinds.PODS, body, **where)
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    await it.client.patch(kinds.PODS, "agent-n1", {"status": ready}, subresource="status", **where)
+    return {"namespace": names.DAS_NAMESPACE, "name": "agent-n1", "uid": made["metadata"]["uid"]}
 
 
 def gpu() -> dict[str, Any]:

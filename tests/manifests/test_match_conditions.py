@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from apportion import manifests
-from apportion.embedded.api import cel
+from pocketkube.api.expressions import evaluation
 from tests.admission.samples import container, created, pod
 
 CONFIGURATION = next(entry for entry in manifests.load() if entry["kind"] == "MutatingWebhookConfiguration")
@@ -21,7 +21,7 @@ SLICED = {"nvidia.com/mig-1g.5gb": "1"}
 
 def reached(name: str, obj: dict[str, Any], *, old: dict[str, Any] | None = None) -> bool:
     values = {"object": obj, "oldObject": old, "request": {"operation": "UPDATE" if old else "CREATE"}}
-    programs = [cel.compile_expression(each["expression"], values) for each in ENTRIES[name]["matchConditions"]]
+    programs = [evaluation.compile_expression(each["expression"], values) for each in ENTRIES[name]["matchConditions"]]
     return all(program.is_true(values) for program in programs)
 
 

@@ -25,16 +25,16 @@ from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
-from apportion.embedded.api.attributes import AUTHENTICATED, User
-from apportion.embedded.api.local import LocalTransport
-from apportion.embedded.api.server import ApiServer
-from apportion.embedded.kubelet import cdi
-from apportion.embedded.kubelet.cgroups import Cgroups
-from apportion.embedded.kubelet.devices.node_devices import NodeDevices
+from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.agent import Agent
-from apportion.node.drivers.emulated import EmulatedDriver
-from apportion.node.partitioner import Partitioner
+from apportion.node.hardware.partitioner import Partitioner
 from apportion.node.settings import Settings
+from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.request_attributes import AUTHENTICATED, User
+from pocketkube.api.server import ApiServer
+from pocketkube.kubelet.containers import cdi
+from pocketkube.kubelet.containers.cgroups import Cgroups
+from pocketkube.kubelet.devices.node_devices import NodeDevices
 
 NODE = "node-1"
 GPUS = [f"GPU-{uuid.uuid5(uuid.UUID(int=0), f'{NODE}-{index}')}" for index in range(16)]

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pytest
 
 from apportion.apis import claims
-from apportion.embedded.kubelet.cdi import CdiError
-from apportion.embedded.kubelet.devices.ledger import AllocationError
-from apportion.embedded.kubelet.devices.plugin import PluginError
-from apportion.node import files
-from apportion.node.drivers.emulated import EmulatedDriver
+from apportion.emulation.gpus.driver import EmulatedDriver
+from apportion.node import atomic_files
+from pocketkube.kubelet.containers.cdi import CdiError
+from pocketkube.kubelet.devices.ledger import AllocationError
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.ground import NODE, Ground, ground
 from tests.node.tripwire import Tripwire, WiredDriver, WiredFiles, client
 
@@ -27,7 +27,7 @@ STEPS = 52  # more than the story has; what lies beyond its end trips nothing
 @pytest.fixture
 def wired(monkeypatch: pytest.MonkeyPatch) -> Iterator[WiredFiles]:
     stand_in = WiredFiles()
-    monkeypatch.setattr(files, "write", stand_in.write)
+    monkeypatch.setattr(atomic_files, "write", stand_in.write)
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: stand_in.unlink(path, missing_ok))
     yield stand_in
     stand_in.wire = None
@@ -92,7 +92,7 @@ class Story:
             await node.eventually(node.is_ready, "the agent is ready")
             for name in ("first", "second"):
                 await self._one_life(name)
-            await node.eventually(self._clean, "nothing is left, in the book neither")
+            await node.eventually(self._clean, "nothing is left, in the records neither")
         finally:
             watcher.cancel()
             await asyncio.wait([watcher], timeout=5)
@@ -145,5 +145,5 @@ class Story:
         return not await self.node.claims()
 
     async def _clean(self) -> bool:
-        book: list[Any] = json.loads((self.node.settings.state_dir / "slices.json").read_text())
-        return await self.node.clean() and not book
+        records: list[Any] = json.loads((self.node.settings.state_dir / "slices.json").read_text())
+        return await self.node.clean() and not records

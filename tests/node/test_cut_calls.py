@@ -12,10 +12,10 @@ from contextlib import suppress
 import pytest
 
 from apportion.apis import claims
-from apportion.embedded.api.http import HttpShell
-from apportion.embedded.kubelet.cdi import CdiError
-from apportion.embedded.kubelet.devices.ledger import AllocationError
-from apportion.embedded.kubelet.devices.plugin import PluginError
+from pocketkube.api.http import HttpShell
+from pocketkube.kubelet.containers.cdi import CdiError
+from pocketkube.kubelet.devices.ledger import AllocationError
+from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.cutting import CuttingProxy, cutting
 from tests.node.ground import Ground, ground
 from tests.node.test_process import command, environment_of, flags_of
@@ -46,7 +46,7 @@ async def play(at: int | None, *, after: bool) -> list[str]:
             async with cutting(shell.url, at=at, after=after) as proxy, agent(node, proxy):
                 try:
                     await one_life(node)
-                    await node.eventually(lambda: clean(node), "nothing is left, in the book neither", seconds=60)
+                    await node.eventually(lambda: clean(node), "nothing is left, in the records neither", seconds=60)
                 except AssertionError as error:
                     raise AssertionError(
                         f"cut at {at} ({'after' if after else 'before'} {proxy.cut}): {error}"
@@ -115,5 +115,5 @@ async def in_use(node: Ground, name: str) -> str | None:
 
 
 async def clean(node: Ground) -> bool:
-    book = node.settings.state_dir / "slices.json"
-    return await node.clean() and not (json.loads(book.read_text()) if book.exists() else [])
+    records = node.settings.state_dir / "slices.json"
+    return await node.clean() and not (json.loads(records.read_text()) if records.exists() else [])

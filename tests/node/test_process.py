@@ -10,7 +10,7 @@ from asyncio.subprocess import PIPE, Process
 
 import yaml
 
-from apportion.embedded.api.http import HttpShell
+from pocketkube.api.http import HttpShell
 from tests.node.ground import AGENT, NODE, Ground
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 from apportion.apis import claims, kinds
-from apportion.node.drivers.emulated import EmulatedDriver
-from apportion.node.partitioner import Place
+from apportion.emulation.gpus.driver import EmulatedDriver
+from apportion.node.hardware.partitioner import Place
 from tests.node.ground import GPUS, NODE, Ground
 
 

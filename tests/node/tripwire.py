@@ -8,13 +8,14 @@ takes effect any more, as if it had been killed. What its tasks still do in memo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
-from apportion.node import files
-from apportion.node.partitioner import Gpu, Partitioner, Place, Slice
+from apportion.node import atomic_files
+from apportion.node.hardware import partitioner
+from apportion.node.hardware.partitioner import Gpu, MountsFiles, Partitioner, Place, Slice
 
 
 class Killed(Exception):
@@ -94,6 +95,17 @@ class WiredDriver:
         await self._inner.destroy(place)
         self._wire.done()
 
+    async def update_files(self, held: Collection[str]) -> None:
+        if isinstance(self._inner, MountsFiles):
+            await self._inner.update_files(held)
+
+    async def mounts(self, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+        return await partitioner.mounts(self._inner, device, uuids)
+
+    def remove_files(self, device: str) -> None:
+        if isinstance(self._inner, MountsFiles):
+            self._inner.remove_files(device)
+
     def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
         return self._inner.environment(uuids)
 
@@ -102,11 +114,11 @@ class WiredDriver:
 
 
 class WiredFiles:
-    """Stands in for `node.files` and for removing CDI files; hardware and texts for people are no steps."""
+    """Stands in for `node.atomic_files` and for removing CDI files; hardware and texts for people are no steps."""
 
     def __init__(self) -> None:
         self.wire: Tripwire | None = None
-        self._write = files.write
+        self._write = atomic_files.write
         self._unlink = Path.unlink
 
     def write(self, path: Path, content: bytes, *, mode: int = 0o644) -> None:

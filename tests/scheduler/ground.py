@@ -25,12 +25,12 @@ from apportion.cluster import access, errors
 from apportion.cluster.client import Client, PatchType
 from apportion.cluster.transport import Request, Response, Transport
 from apportion.core.catalog import Catalog
-from apportion.embedded.api import bootstrap
-from apportion.embedded.api.attributes import ADMIN
-from apportion.embedded.api.http import HttpShell
-from apportion.embedded.api.server import ApiServer
 from apportion.scheduler import main
 from apportion.scheduler.settings import Settings
+from pocketkube.api import initial_objects
+from pocketkube.api.http import HttpShell
+from pocketkube.api.request_attributes import ADMIN
+from pocketkube.api.server import ApiServer
 
 JSON = dict[str, Any]
 TOKEN = "admin"
@@ -243,7 +243,7 @@ class Ground:
         if uid in live and not claim.metadata.deleting:
             return
         if not claim.metadata.deleting:
-            if claim.state in {"", "created"} and uid not in live and await self._never_bound(claim):
+            if claim.state == "created" and uid not in live and await self._never_bound(claim):
                 return  # the leader's business
             await self.client.delete(kinds.ALLOCATION_CLAIMS, claim.name, namespace=NAMESPACE)
         await self.client.patch(
@@ -289,7 +289,7 @@ async def embedded() -> AsyncIterator[Ground]:
     """On the embedded API, over a socket."""
     server = ApiServer()
     server.tokens.add_fixed(TOKEN, ADMIN)
-    await bootstrap.prepare(server)
+    await initial_objects.prepare(server)
     shell = HttpShell(server, None)
     await shell.start()
     try:

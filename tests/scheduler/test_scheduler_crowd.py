@@ -21,9 +21,11 @@ from apportion.cluster import access, errors
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response
 from apportion.core.policies import Policy
-from apportion.scheduler import inquiry, main
+from apportion.scheduler import main
 from apportion.scheduler.settings import Settings
-from apportion.scheduler.sight import Sight
+from apportion.view import why
+from apportion.view.informers import Informers
+from apportion.view.view import View
 from tests.grounds.waiting import until as until_now
 from tests.scheduler.ground import Wire, background, until
 from tests.scheduler.observer import Observer
@@ -138,15 +140,15 @@ async def at_rest(client: Client) -> bool:
     live = {pod.metadata.uid for pod in pods if not pod.terminal}
     if any(claim["spec"]["podRef"]["uid"] not in live for claim in claims):
         return False
-    return all(answer.state is inquiry.State.WAITING and answer.told for answer in await pending(client))
+    return all(answer.state is why.State.WAITING and answer.told for answer in await pending(client))
 
 
-async def pending(client: Client) -> list[inquiry.Answer]:
+async def pending(client: Client) -> list[why.Answer]:
     """What the core says about each pod that waits, on a fresh look at the cluster."""
-    sight = Sight(client)
-    await sight.load()
-    waiting = [pod for pod in sight.pods if pod.metadata.namespace == CROWD and not pod.spec.node_name]
-    return [inquiry.inquire(sight, pod, Policy()) for pod in waiting if not pod.metadata.deleting]
+    view = View()
+    await Informers(client, view).load()
+    waiting = [pod for pod in view.pods if pod.metadata.namespace == CROWD and not pod.spec.node_name]
+    return [why.answer(view, pod, Policy()) for pod in waiting if not pod.metadata.deleting]
 
 
 ROUNDS = 30 if FULL else 2

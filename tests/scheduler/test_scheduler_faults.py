@@ -122,7 +122,7 @@ async def test_s06_a_claim_that_another_leader_wrote_for_another_node_is_not_cou
     place = SlicePlacement("main", ("main",), 0, "1g.5gb", gpu, start=0, size=1)
     plan = Plan((ClaimSlice(theirs.name, uid, "default", "a", "n1", place), Bind(uid, "default", "a", "n1")))
     committer = commits.Committer(ground.client, namespace=NAMESPACE, holds=lambda: True)
-    result = await committer.commit(plan, [], [])
+    result = await committer.commit(plan, [])
     assert (result.outcome, result.standing) == (commits.Outcome.FAILED, set())
     async with scheduling(ground):
         assert await ground.bound("a") == {"a": "n2"}

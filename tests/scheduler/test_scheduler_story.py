@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from apportion.apis import kinds, names
 from apportion.apis.claims import claim_name
+from apportion.cluster.transport import Request, Response
 from tests.scheduler.ground import NAMESPACE, Ground, scheduling, until
 
 
@@ -30,6 +32,41 @@ async def test_s06_a_pod_gets_its_claim_and_then_its_node(any_ground: Ground) ->
     (condition,) = claim.status.conditions
     assert (condition.type, condition.status) == ("State", "True")
     assert (condition.reason, condition.message) == ("created", "Allocation is created")
+
+
+async def test_s06_the_first_state_of_a_claim_costs_no_write(any_ground: Ground) -> None:
+    ground = any_ground
+    await ground.node("n1")
+    await ground.pod("a", slices={"1g.5gb": 1})
+    writes: list[str] = []
+
+    async def count(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+        if request.method != "GET" and "/leases" not in request.path:
+            writes.append(f"{request.method} {request.path.rpartition('/')[2]}")
+        return await onwards()
+
+    async def told() -> bool:
+        return any("events" in write for write in writes)
+
+    listing = await ground.client.list(kinds.ALLOCATION_CLAIMS, namespace=NAMESPACE)
+    async with scheduling(ground, ground.wire(count)):
+        await ground.bound("a")
+        await until(told)
+    assert sorted(writes) == ["POST allocationclaims", "POST binding", "POST events"]
+    watch = ground.client.watch(
+        kinds.ALLOCATION_CLAIMS,
+        namespace=NAMESPACE,
+        resource_version=listing.resource_version,
+        timeout_seconds=1,
+    )
+    (event,) = [event async for event in watch if event.object and event.type != "BOOKMARK"]
+    assert event.object
+    assert event.object["status"] == {
+        "state": "created",
+        "conditions": [
+            {"type": "State", "status": "True", "reason": "created", "message": "Allocation is created"},
+        ],
+    }
 
 
 async def test_s06_claims_are_written_before_the_binding(any_ground: Ground) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from apportion.cli import contexts
-from apportion.embedded import kubeconfig
+from pocketkube import kubeconfig
 
 OURS = kubeconfig.content(name="sim", server="https://127.0.0.1:1", ca=b"ca", token="t")
 OTHER: dict[str, Any] = {

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from apportion.apis import kinds, migconfig, names
-from apportion.embedded.kubelet import cdi
-from apportion.embedded.kubelet.devices.ledger import AllocationError
-from apportion.node import capacity
+from apportion.node.kubelet import capacity
+from pocketkube.kubelet.containers import cdi
+from pocketkube.kubelet.devices.ledger import AllocationError
 from tests.node.ground import GPUS, JSON, NODE, Ground, container, ground
 
 SMALL, MEDIUM = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"

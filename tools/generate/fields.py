@@ -1,4 +1,4 @@
-"""Writes `embedded/api/fields.json`: facts about fields that only Kubernetes' Go types know.
+"""Writes `pocketkube/api/content/fields.json`: facts about fields that only Kubernetes' Go types know.
 
 For every type of the kinds that the embedded server serves: each field's JSON name, its protobuf number
 and flags: `*` pointer, `o` left out when empty, `z` left out when zero, `l` 64-bit integer, `i` inline
@@ -21,9 +21,9 @@ import table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from apportion.embedded.api.registry import Registry
+from pocketkube.api.registry import Registry
 
-TARGET = Path(__file__).resolve().parents[2] / "src/apportion/embedded/api/fields.json"
+TARGET = Path(__file__).resolve().parents[2] / "src/pocketkube/api/content/fields.json"
 VERSION = "v0.34.4"
 EXTRA_PACKAGES = ("autoscaling_v1",)
 

@@ -1,4 +1,4 @@
-"""Writes `embedded/api/patches/merge_rules.json`: how lists and maps of the built-in kinds merge.
+"""Writes `pocketkube/api/patches/merge_rules.json`: how lists and maps of the built-in kinds merge.
 
 Strategic merge patch and server-side apply treat some lists as maps (by merge keys) or sets and some maps
 as one value. That is said only in the annotations of Kubernetes' own API description, which lies inside
@@ -20,7 +20,7 @@ from typing import Any
 
 import table
 
-TARGET = Path(__file__).resolve().parents[2] / "src/apportion/embedded/api/patches/merge_rules.json"
+TARGET = Path(__file__).resolve().parents[2] / "src/pocketkube/api/patches/merge_rules.json"
 MODULE = "k8s.io/kubernetes@v1.34.4"
 
 Rules = dict[str, dict[str, dict[str, Any]]]

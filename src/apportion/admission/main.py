@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from apportion.admission import guard, mechanism, metrics, reviewing
-from apportion.admission.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
-from apportion.admission.fallback import story
-from apportion.admission.fallback.desk import Desk, Patience
+from apportion.admission.certificates.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.certificates.trust import Caller, Publisher
+from apportion.admission.fallback import decision_log
+from apportion.admission.fallback.decision_rounds import DecisionRounds, Patience
+from apportion.admission.fallback.promise_store import PromiseStore
 from apportion.admission.fallback.reviewer import Reviewer
-from apportion.admission.fallback.shelf import Shelf
-from apportion.admission.fallback.sight import Sight
 from apportion.admission.knowledge import Knowledge
 from apportion.admission.optional import OptionalKinds
 from apportion.admission.server import AdmissionServer, Limits, Rule
-from apportion.admission.trust import Caller, Publisher
 from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
 from apportion.cluster import probes
@@ -32,6 +31,8 @@ from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.core.catalog import Catalog
+from apportion.view.informers import Informers
+from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
@@ -187,26 +188,26 @@ class Webhook:
 
 
 class Fallback:
-    """What only fallback needs: a view of all pods, the promises, and somebody who decides."""
+    """What only fallback needs: a view of all pods, the promises, and rounds of decisions."""
 
     def __init__(self, client: Client, settings: Settings, knowledge: Knowledge) -> None:
-        self._sight = Sight(
-            client, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
+        view = View(volumes=False)
+        informers = Informers(
+            client, view, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
         )
+        self._pods = informers.pods
         slicing: list[Informer[Any]] = [] if SLICES in settings.serve else [knowledge.accelerators]
-        self._optional = OptionalKinds(client, [*slicing, self._sight.claims], names.DAS_NAMESPACE)
-        shelf = Shelf(client, namespace=settings.namespace, name=settings.promises)
-        self._desk = Desk(client, self._sight, shelf, settings.patience)
-        self.reviewer = Reviewer(client, knowledge, self._desk, settings.tiers)
+        self._optional = OptionalKinds(client, [*slicing, informers.claims], names.DAS_NAMESPACE)
+        store = PromiseStore(client, namespace=settings.namespace, name=settings.promises)
+        self._rounds = DecisionRounds(client, view, informers.pods, store, settings.patience)
+        self.reviewer = Reviewer(client, knowledge, self._rounds, settings.tiers)
 
     def synced(self) -> bool | str:
-        known = self._sight.synced()
-        return known if known is not True else self._optional.synced()
+        return self._optional.synced() if self._pods.has_synced else "waiting for pods"
 
     async def run(self) -> None:
-        story.set_up()
+        decision_log.set_up()
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._sight.informers:
-                tasks.create_task(informer.run())
+            tasks.create_task(self._pods.run())
             tasks.create_task(self._optional.run())
-            tasks.create_task(self._desk.run())
+            tasks.create_task(self._rounds.run())

@@ -1,7 +1,8 @@
 """AllocationClaim: one MIG slice, promised to one pod on one place of one GPU.
 
 The scheduler writes it once the node is chosen and before it binds the pod; the node's agent makes the
-slice, moves the state on, and removes the finalizer when the slice is gone. Rule S06.
+slice, moves the state on, and removes the finalizer when the slice is gone. The first state costs no write:
+`created` with its condition is the schema's default. Rule S06.
 """
 
 from __future__ import annotations
@@ -49,12 +50,23 @@ class AllocationClaimStatus(Wire):
     conditions: Conditions = []
 
 
+# A default cannot tell the time: the condition of the first state has none, the claim's creationTimestamp is it.
+FIRST_STATUS = {
+    "state": CREATED,
+    "conditions": [
+        {"type": STATE_CONDITION, "status": "True", "reason": CREATED, "message": f"Allocation is {CREATED}"}
+    ],
+}
+
+
 class AllocationClaim(Wire, kw_only=True):
     """One MIG slice of one pod."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: AllocationClaimSpec
-    status: AllocationClaimStatus = msgspec.field(default_factory=AllocationClaimStatus)
+    status: Annotated[AllocationClaimStatus, Meta(extra_json_schema={"default": FIRST_STATUS})] = msgspec.field(
+        default_factory=AllocationClaimStatus
+    )
 
     @property
     def name(self) -> str:
@@ -62,7 +74,7 @@ class AllocationClaim(Wire, kw_only=True):
 
     @property
     def state(self) -> str:
-        return self.status.state
+        return self.status.state or CREATED
 
 
 def claim_name(pod_uid: str, container: str, index: int) -> str:
@@ -93,7 +105,7 @@ def new_claim(
     pod: PodReference,
     containers: list[str],
 ) -> AllocationClaim:
-    """A claim as the scheduler creates it; its state follows through the status subresource."""
+    """A claim as the scheduler creates it; the API server gives it its first state."""
     return AllocationClaim(
         metadata=ObjectMeta(name=name, namespace=names.DAS_NAMESPACE, finalizers=[names.SLICE_FINALIZER]),
         spec=AllocationClaimSpec(

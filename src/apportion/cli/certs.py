@@ -57,8 +57,8 @@ def command(
 async def _regenerate(
     namespace: str, service: str, secret: str, settle: float, kubeconfig: Path | None, *, new_ca: bool
 ) -> bytes:
+    from apportion.admission.certificates.regeneration import Regeneration
     from apportion.admission.main import CALLERS
-    from apportion.admission.regeneration import Regeneration
 
     async with connecting.client(kubeconfig) as client:
         work = Regeneration(
@@ -85,7 +85,7 @@ def _write(path: Path, bundle: bytes) -> None:
     import yaml
 
     from apportion import manifests
-    from apportion.admission.regeneration import with_bundle
+    from apportion.admission.certificates.regeneration import with_bundle
 
     configuration = next(
         entry for entry in manifests.load("fallback") if entry["kind"] == "MutatingWebhookConfiguration"

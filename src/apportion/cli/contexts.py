@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from apportion.embedded import kubeconfig
+from pocketkube import kubeconfig
 
 LOCK_SECONDS = 10.0
 STALE_SECONDS = 60.0

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
+from apportion.view.scene import Gpu, Slice
+
 UNIT_WIDTH = 8
 NARROW_UNIT_WIDTH = 5
 WHOLE_UNITS = 8  # a GPU that is not in MIG mode is drawn as wide as most that are
 PALETTE = ("dodger_blue2", "green4", "dark_orange3", "medium_purple3", "deep_pink4", "turquoise4")
-
-
-@dataclass(frozen=True)
-class Slice:
-    """One claimed slice as it is drawn."""
-
-    profile: str
-    start: int
-    size: int
-    owner: str
-    state: str
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU of a node with the slices claimed on it. Without units it is not in MIG mode: `owner` has it whole."""
-
-    uuid: str
-    model: str
-    units: int
-    slices: tuple[Slice, ...]
-    owner: str = ""
-    healthy: bool = True
 
 
 class Painter:

@@ -29,6 +29,7 @@ def command(
 ) -> None:
     """Offer the GPUs of a node to its kubelet: create slices for pods, and destroy them afterwards."""
     from apportion.cluster import process
+    from apportion.emulation.gpus import driver as emulated
     from apportion.node import main
     from apportion.node.settings import Settings
 
@@ -45,4 +46,4 @@ def command(
         listen=listen,
         namespace=namespace,
     )
-    process.run(lambda: main.run(settings), name="node")
+    process.run(lambda: main.run(settings, {"emulated": emulated.open_driver}), name="node")

@@ -15,6 +15,6 @@ def command(
 ) -> None:
     """Log the emulated GPUs of all nodes, and label nodes with emulated GPUs so that agents run there."""
     from apportion.cluster import process
-    from apportion.operator import simulator
+    from apportion.emulation import simulator
 
     process.run(lambda: simulator.run(probes), name="simulator", level=log_level)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis.smi import command as smi
-from apportion.apis.smi import script
 from apportion.cli import state as states
+from apportion.emulation.nvidia_smi import command as smi
+from apportion.emulation.nvidia_smi import script
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,26 +16,15 @@ from rich.live import Live
 from rich.text import Text
 
 from apportion.cli import connecting, drawing
-from apportion.cli.drawing import Gpu, Slice
 
 if TYPE_CHECKING:
-    from apportion.apis.accelerators import Accelerator
-    from apportion.core.ledger import Gpu as Ledger
-    from apportion.core.node import NodeState
-    from apportion.scheduler.sight import Sight
+    from apportion.view.informers import Informers
+    from apportion.view.scene import Scene
+    from apportion.view.view import View
 
 PLAIN_WIDTH = 120
 WIDE = 100  # columns from which units are drawn wide
 REPAINT_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What is drawn. `notes` say what is wrong with a node; `waiting` are pods with their reasons."""
-
-    nodes: dict[str, list[Gpu]]
-    notes: dict[str, str] = field(default_factory=dict)
-    waiting: list[tuple[str, str]] = field(default_factory=list)
 
 
 def command(
@@ -55,7 +43,9 @@ def command(
 
 
 async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:
-    from apportion.scheduler.sight import Sight
+    from apportion.view.informers import Informers
+    from apportion.view.scene import scene
+    from apportion.view.view import View
 
     console = Console()
     if not console.is_terminal:
@@ -63,21 +53,24 @@ async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:
     width = drawing.UNIT_WIDTH if console.width >= WIDE else drawing.NARROW_UNIT_WIDTH
     painter = drawing.Painter(unit_width=width)
     async with connecting.client(kubeconfig) as client:
-        sight = Sight(client)
-        await sight.load()
+        view = View()
+        informers = Informers(client, view)
+        await informers.load()
         if as_json:
-            typer.echo(json.dumps(to_json(scene(sight)), indent=2))
+            typer.echo(json.dumps(to_json(scene(view)), indent=2))
         elif once or not console.is_terminal:
-            console.print(picture(painter, scene(sight)))
+            console.print(picture(painter, scene(view)))
         else:
-            await _live(console, painter, sight)
+            await _live(console, painter, view, informers)
 
 
-async def _live(console: Console, painter: drawing.Painter, sight: Sight) -> None:
-    async with sight.following():
+async def _live(console: Console, painter: drawing.Painter, view: View, informers: Informers) -> None:
+    from apportion.view.scene import scene
+
+    async with informers.following():
         with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="ellipsis") as live:
             while True:
-                live.update(picture(painter, scene(sight)), refresh=True)
+                live.update(picture(painter, scene(view)), refresh=True)
                 await asyncio.sleep(REPAINT_SECONDS)
 
 
@@ -86,22 +79,6 @@ def picture(painter: drawing.Painter, shown: Scene) -> RenderableType:
         _headline(shown),
         *painter.grids(shown.nodes, legend=True, notes=shown.notes),
         *painter.waiting(shown.waiting),
-    )
-
-
-def scene(sight: Sight) -> Scene:
-    """The cluster as the scheduler sees it."""
-    nodes = {node.name: node for node in sight.mirror.fleet if node.gpus}
-    owners = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in sight.pods}
-    states = {claim.name: claim.state for claim in sight.claims}
-    fixed = {gpu.uuid: _fixed(gpu) for node in sight.accelerators for gpu in node.status.gpus if gpu.fixed}
-    return Scene(
-        nodes={
-            name: [fixed.get(uuid) or _gpu(gpu, owners, states) for uuid, gpu in node.gpus.items()]
-            for name, node in nodes.items()
-        },
-        notes={name: note for name, node in nodes.items() if (note := _note(node))},
-        waiting=list(_waiting(sight)),
     )
 
 
@@ -129,43 +106,3 @@ def _headline(shown: Scene) -> Text:
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _gpu(gpu: Ledger, owners: dict[str, str], states: dict[str, str]) -> Gpu:
-    slices = [
-        Slice(piece.profile, piece.start, piece.size, owners.get(piece.owner, piece.owner), states.get(key, ""))
-        for key, piece in gpu.slices.items()
-    ]
-    return Gpu(
-        uuid=gpu.uuid,
-        model=gpu.facts.model.product_names[0] if gpu.facts.model.product_names else gpu.facts.model.id,
-        units=gpu.grid.units if gpu.facts.mig else 0,
-        slices=tuple(sorted(slices, key=lambda piece: piece.start)),
-        owner=owners.get(gpu.whole, gpu.whole) if gpu.whole else "",
-        healthy=gpu.facts.healthy,
-    )
-
-
-def _fixed(gpu: Accelerator) -> Gpu:
-    """A GPU that was cut beforehand: which pod has which slice only its kubelet knows."""
-    slices = tuple(Slice(piece.profile, piece.start, piece.size, "", "") for piece in gpu.fixed)
-    return Gpu(gpu.uuid, gpu.model, max(piece.start + piece.size for piece in slices), slices, healthy=gpu.healthy)
-
-
-def _note(node: NodeState) -> str:
-    if not node.ready:
-        return "its agent is not ready"
-    return "cordoned" if node.facts is not None and node.facts.unschedulable else ""
-
-
-def _waiting(sight: Sight) -> Iterator[tuple[str, str]]:
-    """Pods of ours without a node, with what they were told; gated ones too."""
-    from apportion.apis import names
-
-    for pod in sorted(sight.pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name)):
-        spec = pod.spec
-        if spec.node_name or pod.terminal or pod.metadata.deleting or spec.scheduler_name not in names.OUR_SCHEDULERS:
-            continue
-        gates = ", ".join(gate.name for gate in spec.scheduling_gates)
-        reason = f"scheduling gates hold it back: {gates}" if gates else sight.said(pod.metadata.uid)
-        yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not decided yet"

@@ -19,9 +19,9 @@ from apportion.cli import contexts
 from apportion.cli import state as states
 
 if TYPE_CHECKING:
-    from apportion.embedded.cluster import EmbeddedCluster
-    from apportion.embedded.kubelet.settings import KubeletSettings
-    from apportion.embedded.topology import Topology
+    from pocketkube.cluster import EmbeddedCluster
+    from pocketkube.kubelet.settings import KubeletSettings
+    from pocketkube.topology import Topology
 
 _NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 BAD_INPUT, FAILURE = 2, 1
@@ -72,8 +72,8 @@ def up(
         _detach(name)
         return
     from apportion.cluster import process
-    from apportion.embedded.kubelet.backoff import BackOffSettings
-    from apportion.embedded.kubelet.settings import KubeletSettings
+    from pocketkube.kubelet.containers.backoff import BackOffSettings
+    from pocketkube.kubelet.settings import KubeletSettings
 
     settings = KubeletSettings(restart=BackOffSettings(initial=restart_backoff, maximum=max(300.0, restart_backoff)))
     run = _Run(name=name, kubeconfig=target, bare=bare, select=select, port=port, seconds=timeout)
@@ -108,7 +108,7 @@ class _Run:
         self._state = states.mine(name)
 
     async def main(self, plan: Topology, settings: KubeletSettings) -> None:
-        from apportion.embedded.cluster import EmbeddedCluster
+        from pocketkube.cluster import EmbeddedCluster
 
         began = time.monotonic()
         cluster = EmbeddedCluster(
@@ -150,7 +150,7 @@ class _Run:
 
     async def _install(self, cluster: EmbeddedCluster) -> None:
         from apportion import manifests
-        from apportion.embedded import installing
+        from pocketkube import installing
 
         objects = manifests.load()
         async with cluster.client() as client:
@@ -169,7 +169,7 @@ class _Run:
 
 
 def _plan(paths: list[Path], nodes: int | None, name: str) -> Topology:
-    from apportion.embedded import topology
+    from pocketkube import topology
 
     if paths and nodes is not None:
         raise typer.BadParameter("--nodes and --topology cannot be used together: the topology file defines the nodes")

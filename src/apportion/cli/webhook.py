@@ -57,7 +57,7 @@ def command(
     """Serve admission reviews for slices, validation and fallback."""
     from apportion.admission import main
     from apportion.admission.fallback import tiers as ladder
-    from apportion.admission.fallback.desk import Patience
+    from apportion.admission.fallback.decision_rounds import Patience
     from apportion.admission.guard import EXEMPT
     from apportion.apis.errors import InputError
     from apportion.cluster import process

@@ -16,7 +16,7 @@ from apportion.cli import connecting
 if TYPE_CHECKING:
     from apportion.cluster.client import Client
     from apportion.core.refusals import NodeGroup
-    from apportion.scheduler.inquiry import Answer
+    from apportion.view.why import Answer
 
 SHOWN_NODES = 4
 
@@ -47,16 +47,18 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
     from apportion.apis.kinds import PODS
     from apportion.apis.pods import Pod
     from apportion.core.policies import Policy
-    from apportion.scheduler import inquiry
-    from apportion.scheduler.sight import Sight
+    from apportion.view import why
+    from apportion.view.informers import Informers
+    from apportion.view.view import View
 
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
-        sight = Sight(client)
-        await sight.load()
-        current = sight.pods.get(name, namespace)
-        answer = inquiry.inquire(sight, current or pod, Policy())
-        if answer.state is inquiry.State.FITS and not await _somebody_leads(client):
+        view = View()
+        informers = Informers(client, view)
+        await informers.load()
+        current = informers.pods.get(name, namespace)
+        answer = why.answer(view, current or pod, Policy())
+        if answer.state is why.State.FITS and not await _somebody_leads(client):
             return replace(answer, sentence=f"{answer.sentence} But no scheduler leads: is das-scheduler running?")
         return answer
 

@@ -1,6 +1,6 @@
 """The agent of one node, put together.
 
-Reads: the kubelet's checkpoint, the driver, its own book, claims, pods and its Node. Writes: slices, CDI
+Reads: the kubelet's checkpoint, the driver, its own records, claims, pods and its Node. Writes: slices, CDI
 files, claim states, its NodeAccelerator. Plugins are served only after what was found at the start has
 been adopted; until then the kubelet has nobody to call.
 """
@@ -25,33 +25,34 @@ from apportion.cluster.errors import ClusterError
 from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
-from apportion.node import accelerator, hindrances, preparation, startup
-from apportion.node.accelerator import Publisher, Readiness
-from apportion.node.allocations import Allocations
-from apportion.node.cdi import CdiFolder
-from apportion.node.cgroups import Cgroups
-from apportion.node.claimstore import ClaimStore
-from apportion.node.given import Given
-from apportion.node.hardware import Hardware
-from apportion.node.holders import Holders, is_given
-from apportion.node.keepers import Keepers
-from apportion.node.layoutlabel import StateLabel
-from apportion.node.layouts import Layouts
+from apportion.node import readiness, startup
+from apportion.node.cluster.accelerator_report import AcceleratorReport
+from apportion.node.cluster.claim_store import ClaimStore
+from apportion.node.cluster.layout_label import LayoutStateLabel
+from apportion.node.cluster.pod_watch import PodWatch
+from apportion.node.container import preparation
+from apportion.node.container.cdi import CdiFolder
+from apportion.node.container.cgroups import Cgroups
+from apportion.node.container.last_container import LastContainer
+from apportion.node.container.preparation import Preparation
+from apportion.node.container.release import Release
+from apportion.node.gpu_inventory import Hardware
+from apportion.node.hardware.claim_placement import ClaimPlacement
+from apportion.node.hardware.layouts import Layouts
+from apportion.node.hardware.partitioner import Measures, MountsFiles, Partitioner, PartitionError, Slice
+from apportion.node.hardware.slice_records import SliceRecords
+from apportion.node.hardware.slicing import Slicing
+from apportion.node.kubelet.allocations import Allocations
+from apportion.node.kubelet.device_holders import DeviceHolders, names_existing_devices
+from apportion.node.kubelet.device_plugin import Plugin
+from apportion.node.kubelet.existing_devices import ExistingDevices
+from apportion.node.kubelet.prestart_errors import PrestartError
+from apportion.node.kubelet.registration import Registrar
 from apportion.node.locks import Locks
 from apportion.node.metrics import Metrics
-from apportion.node.partitioner import Measures, Partitioner, PartitionError, Slice
-from apportion.node.places import Places
-from apportion.node.plugin import Plugin
-from apportion.node.podwatch import PodWatch
-from apportion.node.preparation import Preparation
-from apportion.node.problems import Problem
-from apportion.node.registration import Registrar
-from apportion.node.release import Release
+from apportion.node.readiness import Readiness
 from apportion.node.settings import Settings
-from apportion.node.sight import Sight
-from apportion.node.slicebook import SliceBook
-from apportion.node.slicing import Slicing
-from apportion.node.sole import sole_agent
+from apportion.node.single_agent import single_agent
 
 COMPONENT = "apportion-node"
 WORKERS = 64  # they wait for GPUs far more than they work; a GPU that hangs must not hold up the others
@@ -68,50 +69,47 @@ class Agent:
         self.metrics = Metrics()
         self._locks = Locks()
         self._recorder = Recorder(client, COMPONENT, host=settings.node_name)
-        self._book = SliceBook(settings.state_dir)
-        self._sight = Sight(driver, settings.state_dir, emulated=settings.driver == "emulated")
-        self._folder = CdiFolder(settings.cdi_dir, on_remove=self._sight.forget)
+        self._records = SliceRecords(settings.state_dir)
+        self._folder = CdiFolder(settings.cdi_dir, on_remove=self._remove_files)
         self._allocations = Allocations(settings.plugin_dir)
         self._registrar = Registrar(settings.plugin_dir, poll_seconds=settings.poll_seconds)
         self._node = Informer(client, kinds.NODES, into=Node, fields=f"metadata.name={settings.node_name}")
         self._store = ClaimStore(client, settings.node_name, settings.namespace)
         self._pods = PodWatch(client, settings.node_name)
-        self._publisher = Publisher(client, settings, driver.kind)
-        self._slicing = Slicing(driver, self._book, self._locks)
+        self._report = AcceleratorReport(client, settings, driver.kind)
+        self._slicing = Slicing(driver, self._records, self._locks)
         cgroups = Cgroups(settings.cgroup_dir)
-        self._holders = Holders(self._allocations, self._pods, cgroups, settings.node_name)
+        self._holders = DeviceHolders(self._allocations, self._pods, cgroups, settings.node_name)
         layouts = Layouts(driver, self._holders, self._locks, self._promised)
         self._hardware = Hardware(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
-        keepers = Keepers(self._pods, self._store, patience=settings.patience_seconds)
-        self._given = Given(
+        last_container = LastContainer(self._pods, self._store, patience=settings.patience_seconds)
+        self._existing = ExistingDevices(
             driver=driver,
             allocations=self._allocations,
             holders=self._holders,
-            keepers=keepers,
+            last_container=last_container,
             folder=self._folder,
-            sight=self._sight,
             gpus=lambda: self._hardware.gpus,
             patience=settings.patience_seconds,
         )
-        self._state_label = StateLabel(client, settings.node_name)
-        places = Places(
+        self._state_label = LayoutStateLabel(client, settings.node_name)
+        placement = ClaimPlacement(
             client=client,
             driver=driver,
             store=self._store,
-            book=self._book,
+            records=self._records,
             slicing=self._slicing,
             recorder=self._recorder,
-            hindrance=lambda: self._hindrance.message if self._hindrance else "",
+            obstacle=lambda: self._obstacle.message if self._obstacle else "",
         )
         self._preparation = Preparation(
             driver=driver,
             allocations=self._allocations,
             store=self._store,
-            keepers=keepers,
+            last_container=last_container,
             slicing=self._slicing,
-            places=places,
+            placement=placement,
             folder=self._folder,
-            sight=self._sight,
             locks=self._locks,
             patience=settings.patience_seconds,
             answer_within=settings.answer_seconds,
@@ -121,7 +119,7 @@ class Agent:
             store=self._store,
             pods=self._pods,
             slicing=self._slicing,
-            book=self._book,
+            records=self._records,
             folder=self._folder,
             cgroups=cgroups,
             locks=self._locks,
@@ -131,22 +129,22 @@ class Agent:
         self._wake = asyncio.Event()
         self._adopted = False
         self._waits = ""
-        self._hindrance: Readiness | None = None
-        self._strangers: Sequence[Slice] = ()
-        self.metrics.count_slices(lambda: len(self._book))
+        self._obstacle: Readiness | None = None
+        self._foreign: Sequence[Slice] = ()
+        self.metrics.count_slices(lambda: len(self._records))
 
-    # Life
+    # PodLifecycle
 
     async def run(self) -> None:
         """Work until cancelled."""
         ready = {"agent": lambda: self.readiness.ready or self.readiness.message}
         async with (
             probes.serve(self.settings.listen, ready=ready, registry=self.metrics.registry) as self.address,
-            sole_agent(self.settings.state_dir, self._wait),
+            single_agent(self.settings.state_dir, self._wait),
         ):
             try:
                 async with asyncio.TaskGroup() as group:
-                    for work in (self._node, self._store.informer, self._pods.informer, self._publisher.informer):
+                    for work in (self._node, self._store.informer, self._pods.informer, self._report.informer):
                         group.create_task(work.run())
                     group.create_task(self._recorder.run())
                     await self._begin()
@@ -160,20 +158,20 @@ class Agent:
     def readiness(self) -> Readiness:
         if self._waits:
             return Readiness(ready=False, reason="Waiting", message=self._waits)
-        if self._hindrance is not None:
-            return self._hindrance
+        if self._obstacle is not None:
+            return self._obstacle
         fault = self._hardware.fault
         if fault is not None:
             return Readiness(ready=False, reason=fault.reason, message=str(fault))
         if not self._adopted:
-            return accelerator.STARTING
-        return accelerator.READY if self._registrar.complete else accelerator.UNREGISTERED
+            return readiness.STARTING
+        return readiness.READY if self._registrar.complete else readiness.UNREGISTERED
 
     def _wait(self, why: str) -> None:
         self._waits = why
 
     async def _begin(self) -> None:
-        for informer in (self._node, self._store.informer, self._pods.informer, self._publisher.informer):
+        for informer in (self._node, self._store.informer, self._pods.informer, self._report.informer):
             await informer.synced()
         while not await self._adopt():
             await self._publish()
@@ -182,19 +180,19 @@ class Agent:
         self._store.on_change(self._claim_changed)
         self._pods.informer.on_change(self._pod_changed)
         self._node.on_change(lambda _old, _new: self._wake.set())
-        self._publisher.informer.on_change(lambda _old, _new: self._wake.set())
+        self._report.informer.on_change(lambda _old, _new: self._wake.set())
 
     async def _adopt(self) -> bool:
-        self._hindrance = hindrances.unwritable((self.settings.state_dir, self.settings.cdi_dir))
-        if self._hindrance is not None:
+        self._obstacle = readiness.unwritable_folder((self.settings.state_dir, self.settings.cdi_dir))
+        if self._obstacle is not None:
             return False
-        self._book.load()
+        self._records.load()
         self._folder.load()
         await self._look_at_hardware()
         if self._hardware.fault is None:
             try:
-                await startup.adopt(self.driver, self._book, self._store)
-                self._strangers = await self._slicing.strangers()
+                await startup.adopt(self.driver, self._records, self._store)
+                self._foreign = await self._slicing.foreign()
             except PartitionError as error:
                 self._hardware.fault = error
         return self._hardware.fault is None
@@ -212,7 +210,7 @@ class Agent:
     async def _farewell(self) -> None:
         try:
             async with asyncio.timeout(FAREWELL_SECONDS):
-                await self._publisher.retire()
+                await self._report.retire()
         except (ClusterError, TimeoutError) as error:
             log.debug("the NodeAccelerator still says ready: %s", error)
 
@@ -245,39 +243,42 @@ class Agent:
             self._queue.add(uid)
         await self._look_at_hardware()
         try:
-            found = await self._slicing.strangers()
+            found = await self._slicing.foreign()
             if isinstance(self.driver, Measures):
                 self.metrics.measure(await self.driver.processes())
         except PartitionError as error:
             log.warning("the slices of this node cannot be listed: %s", error)
             return
-        if found and found != self._strangers:
+        if found and found != self._foreign:
             log.warning("not made by Apportion and left alone: %s", "; ".join(str(one.place) for one in found))
-        self._strangers = found
-        self.metrics.strangers.set(len(found))
-        await self._show()
+        self._foreign = found
+        self.metrics.foreign.set(len(found))
+        await self._update_files()
 
-    async def _show(self) -> None:
+    async def _update_files(self) -> None:
+        if not isinstance(self.driver, MountsFiles):
+            return
         try:
-            held = (each for holding in self._holders.live() for each in holding.ids)
-            await self._sight.show(self._hardware.gpus, held)
+            await self.driver.update_files({each for holding in self._holders.live() for each in holding.ids})
         except (PartitionError, OSError) as error:
             log.warning("nvidia-smi of this node is out of date: %s", error)
 
+    def _remove_files(self, device: str) -> None:
+        if isinstance(self.driver, MountsFiles):
+            self.driver.remove_files(device)
+
     async def _look_at_hardware(self) -> None:
-        rival = hindrances.rival(self._pods.informer.items())
-        self._hindrance = rival or hindrances.unwritable((self.settings.state_dir, self.settings.cdi_dir))
+        rival = readiness.foreign_device_plugin(self._pods.informer.items())
+        self._obstacle = rival or readiness.unwritable_folder((self.settings.state_dir, self.settings.cdi_dir))
         await self._hardware.look(self._annotations(), offer=rival is None)
 
     async def _publish(self) -> Readiness | None:
         """Returns what the cluster has been told; None if that failed."""
-        readiness = self.readiness
-        self.metrics.ready.set(readiness.ready)
+        now = self.readiness
+        self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)
         try:
-            await self._publisher.publish(
-                self._hardware.gpus, readiness, self._strangers, node.metadata.uid if node else ""
-            )
+            await self._report.publish(self._hardware.gpus, now, self._foreign, node.metadata.uid if node else "")
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)
             return None
@@ -286,11 +287,11 @@ class Agent:
         if layouts.state == FAILED:
             about = Regarding.node(self.settings.node_name)
             self._recorder.warn(about, "MigConfigRefused", layouts.problem)
-        return readiness
+        return now
 
     def _promised(self) -> set[str]:
-        """GPUs that a claim or the book names: a pod may be on its way to them."""
-        return {claim.spec.gpu_uuid for claim in self._store.all()} | {entry.place.gpu for entry in self._book}
+        """GPUs that a claim or a record names: a pod may be on its way to them."""
+        return {claim.spec.gpu_uuid for claim in self._store.all()} | {entry.place.gpu for entry in self._records}
 
     def _annotations(self) -> dict[str, str]:
         node = self._node.get(self.settings.node_name)
@@ -306,7 +307,7 @@ class Agent:
         pod = new or old
         if pod is None:
             return
-        if hindrances.is_rival(pod):
+        if readiness.is_device_plugin(pod):
             self._wake.set()
         if self._store.of_pod(pod.metadata.uid) or self._folder.of_pod(pod.metadata.uid):
             self._queue.add(pod.metadata.uid)
@@ -318,15 +319,15 @@ class Agent:
     def _plugin(self, resource: str) -> Plugin:
         if resource == names.GPU_MEMORY:  # a number to schedule by: the container gets nothing from it
             return Plugin(resource, allocate=lambda _resource, _ids: wire.ContainerAllocateResponse())
-        if is_given(resource):
-            return Plugin(resource, allocate=self._given.allocate, prepare=self._given.prepare)
+        if names_existing_devices(resource):
+            return Plugin(resource, allocate=self._existing.allocate, prepare=self._existing.prepare)
         return Plugin(resource, allocate=preparation.allocate, prepare=self._prepare)
 
     async def _prepare(self, resource: str, ids: Sequence[str]) -> None:
         begin = time.monotonic()
         try:
             await self._preparation.prepare(resource, ids)
-        except Problem as problem:
+        except PrestartError as problem:
             self.metrics.problems.labels(problem.reason).inc()
             raise
         finally:
@@ -334,4 +335,4 @@ class Agent:
 
 
 def _holds_devices(pod: Pod) -> bool:
-    return any(is_given(name) for container in pod.spec.containers for name in container.resources.limits)
+    return any(names_existing_devices(name) for container in pod.spec.containers for name in container.resources.limits)

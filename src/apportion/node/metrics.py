@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from apportion.node.partitioner import Process
+from apportion.node.hardware.partitioner import Process
 
 
 class Metrics:
@@ -24,8 +24,8 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        self._slices = Gauge("apportion_node_slices", "Slices entered in the agent's book", registry=self.registry)
-        self.strangers = Gauge(
+        self._slices = Gauge("apportion_node_slices", "Slices in the agent's records", registry=self.registry)
+        self.foreign = Gauge(
             "apportion_node_unknown_slices", "Slices that the agent did not make", registry=self.registry
         )
         self.memory = Gauge(

@@ -1,6 +1,6 @@
-"""What an agent finds when it starts: slices, claims and its own book, brought together.
+"""What an agent finds when it starts: slices, claims and its own records, brought together.
 
-Nothing is destroyed here. What matches is adopted, what the book does not know but a claim's status
+Nothing is destroyed here. What matches is adopted, what they do not know but a claim's status
 vouches for is entered again, and slices that nobody vouches for are reported and left alone.
 """
 
@@ -13,39 +13,39 @@ import msgspec
 
 from apportion.apis import claims
 from apportion.cluster.errors import ClusterError
-from apportion.node.claimstore import ClaimStore, place_of
-from apportion.node.partitioner import Partitioner
-from apportion.node.slicebook import Entry, SliceBook
+from apportion.node.cluster.claim_store import ClaimStore, place_of
+from apportion.node.hardware.partitioner import Partitioner
+from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 
 log = logging.getLogger(__name__)
 
 
-async def adopt(driver: Partitioner, book: SliceBook, store: ClaimStore) -> None:
-    await _vouched_by_claims(book, store)
+async def adopt(driver: Partitioner, records: SliceRecords, store: ClaimStore) -> None:
+    await _vouched_by_claims(records, store)
     present = {found.place: found for found in await driver.slices()}
-    for entry in book:
+    for entry in records:
         found = present.get(entry.place)
         if entry.making and found is not None and found.uuid and entry.owns(found):
-            book.put(msgspec.structs.replace(entry, uuid=found.uuid, making=False))
+            records.put(msgspec.structs.replace(entry, uuid=found.uuid, making=False))
             log.info("adopted %s for claim %s", found.uuid, entry.claim)
 
 
-async def _vouched_by_claims(book: SliceBook, store: ClaimStore) -> None:
-    """Claims beyond `created` hold their places, also if the book was lost.
+async def _vouched_by_claims(records: SliceRecords, store: ClaimStore) -> None:
+    """Claims beyond `created` hold their places, also if the records were lost.
 
     Only with the uuid of their slice: anybody can write a claim, and a slice that merely stands where such a
     claim says may be somebody else's.
     """
     for claim in store.all():
         beyond = claim.state in (claims.PROCESSING, claims.IN_USE)
-        if not beyond or not claim.status.mig_uuid or book.get(claim.name):
+        if not beyond or not claim.status.mig_uuid or records.get(claim.name):
             continue
         place = place_of(claim)
-        rival = book.in_the_way(claim.name, place)
+        rival = records.overlapping(claim.name, place)
         if rival is not None:
             text = f"its place, {place}, overlaps claim {rival.claim} ({rival.place}), which was there first"
             log.error("claim %s: %s", claim.name, text)
             with suppress(ClusterError):
                 await store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {text}")
             continue
-        book.put(Entry(claim.name, claim.spec.pod_ref.uid, place, claim.status.mig_uuid))
+        records.put(SliceRecord(claim.name, claim.spec.pod_ref.uid, place, claim.status.mig_uuid))

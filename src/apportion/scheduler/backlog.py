@@ -17,7 +17,8 @@ import msgspec
 
 from apportion.apis.request import Request
 from apportion.core.refusals import Refusal
-from apportion.scheduler.changes import Change, Changes
+from apportion.scheduler.changes import Changes
+from apportion.view.changes import Change
 
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 30.0

@@ -7,28 +7,10 @@ elsewhere, a heartbeat or a claim that moves on to its next state wakes nobody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum, auto
-from typing import NamedTuple
 
 from apportion.core.reasons import Code
 from apportion.core.refusals import NodeGroup, Refusal
-
-
-class Happened(Enum):
-    SLICE_FREED = auto()
-    POD_GONE = auto()
-    POD_CAME = auto()
-    NODE_CHANGED = auto()
-    STORAGE_CHANGED = auto()
-
-
-class Change(NamedTuple):
-    """`pod` is the uid whose slice or pod it was."""
-
-    kind: Happened
-    node: str = ""
-    pod: str = ""
-
+from apportion.view.changes import Change, Happened
 
 # Rules about groups of nodes: a change on one node can make another one fit.
 _STORAGE = frozenset({Code.VOLUME_NODE, Code.VOLUME_CLAIM, Code.VOLUME_BUSY, Code.VOLUME_LIMIT})
@@ -53,6 +35,7 @@ _HELPED = {
     Happened.POD_CAME: frozenset({Code.NEAR, Code.SPREAD}),
     Happened.NODE_CHANGED: frozenset(Code),
     Happened.STORAGE_CHANGED: _STORAGE,
+    Happened.EVERYTHING: frozenset(Code),
 }
 
 
@@ -60,7 +43,8 @@ class Changes:
     """What happened since the last round, asked for one waiting pod after the other."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        self._changes = frozenset(changes)
+        self._changes = frozenset(change for change in changes if change.kind in _HELPED)
+        self._everything = any(change.kind is Happened.EVERYTHING for change in self._changes)
         self._pods = {change.pod for change in self._changes if change.pod}
         self._known: dict[int, bool] = {}
 
@@ -69,7 +53,7 @@ class Changes:
 
     def can_help(self, refusal: Refusal) -> bool:
         """Pods that were refused together share their groups, so thousands of them cost one look."""
-        if refusal.uid in self._pods:
+        if self._everything or refusal.uid in self._pods:
             return True
         key = id(refusal.groups)
         known = self._known.get(key)

@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from apportion.apis.claims import CREATED, AllocationClaim, PodReference, new_claim, state_condition
+from apportion.apis.claims import AllocationClaim, PodReference, new_claim
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PODS
-from apportion.apis.meta import to_wire
 from apportion.apis.pods import Pod
-from apportion.cluster import clock, errors
+from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.core.plans import Bind, ClaimSlice, Plan
 from apportion.scheduler import metrics
@@ -66,11 +65,11 @@ class Committer:
         self._holds = holds
         self._slots = asyncio.Semaphore(concurrent)
 
-    async def commit(self, plan: Plan, adopted: list[AllocationClaim], volumes: list[Step]) -> Result:
-        """Carry the plan of one pod out. `adopted` are claims that it holds from before."""
+    async def commit(self, plan: Plan, volumes: list[Step]) -> Result:
+        """Carry the plan of one pod out. The API server gives new claims their first state."""
         async with self._slots:
             with metrics.COMMIT_SECONDS.time():
-                return await self._commit(plan, adopted, volumes)
+                return await self._commit(plan, volumes)
 
     async def let_go(self, claims: list[AllocationClaim]) -> None:
         """Ask for claims to be removed; their node's agent takes the finalizer off."""
@@ -83,11 +82,10 @@ class Committer:
             except (errors.NotFound, errors.Conflict):
                 continue
 
-    async def _commit(self, plan: Plan, adopted: list[AllocationClaim], volumes: list[Step]) -> Result:
+    async def _commit(self, plan: Plan, volumes: list[Step]) -> Result:
         (bind,) = (operation for operation in plan.operations if isinstance(operation, Bind))
         try:
             steps = [self._claim(operation) for operation in plan.claims]
-            steps += [self._mark_created(claim) for claim in adopted if not claim.state]
             steps += [self._prepare(step) for step in volumes]
             await _all(steps)
             self._check()
@@ -103,40 +101,17 @@ class Committer:
         wanted.metadata.namespace = self._namespace
         self._check()
         try:
-            claim = await self._client.create(
-                ALLOCATION_CLAIMS, wanted, namespace=self._namespace, into=AllocationClaim
-            )
+            await self._client.create(ALLOCATION_CLAIMS, wanted, namespace=self._namespace)
         except errors.AlreadyExists:
             claim = await self._client.get(
                 ALLOCATION_CLAIMS, operation.name, namespace=self._namespace, into=AllocationClaim
             )
             if claim.spec != wanted.spec or claim.metadata.deleting:
                 raise
-        if not claim.state:
-            await self._mark_created(claim)
 
     async def _prepare(self, step: Step) -> None:
         self._check()
         await self._client.patch(step.kind, step.name, step.patch, namespace=step.namespace)
-
-    async def _mark_created(self, claim: AllocationClaim) -> None:
-        """Give a claim its first state, unless its agent was quicker."""
-        condition = state_condition(CREATED, now=clock.timestamp(), generation=claim.metadata.generation)
-        patch = {
-            "metadata": {"resourceVersion": claim.metadata.resource_version},
-            "status": {"state": CREATED, "conditions": [to_wire(condition)]},
-        }
-        self._check()
-        try:
-            await self._client.patch(
-                ALLOCATION_CLAIMS, claim.name, patch, namespace=self._namespace, subresource="status"
-            )
-        except errors.Conflict:
-            now = await self._client.get(ALLOCATION_CLAIMS, claim.name, namespace=self._namespace, into=AllocationClaim)
-            if now.metadata.deleting or now.metadata.uid != claim.metadata.uid:
-                raise
-            if not now.state:
-                await self._mark_created(now)
 
     async def _truth(self, plan: Plan, bind: Bind, reason: str) -> Result:
         """What the server has, asked until it answers or the lease is lost."""

@@ -21,12 +21,12 @@ from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.scheduler import metrics
+from apportion.view.informers import BY_NODE, BY_POD, BY_UID
 
 log = logging.getLogger(__name__)
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 LOOK_AGAIN_SECONDS = 2.0
-BY_POD, BY_NODE, BY_UID = "pod", "node", "uid"
 
 
 class Leftovers:
@@ -79,7 +79,7 @@ class Leftovers:
             return LOOK_AGAIN_SECONDS
         if await self._node_is_lost(claim):
             return await self._remove_for_good(claim)
-        if claim.metadata.deleting or claim.state not in {"", CREATED}:
+        if claim.metadata.deleting or claim.state != CREATED:
             return None
         return await self._remove_if_unused(claim)
 

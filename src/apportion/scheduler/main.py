@@ -78,14 +78,13 @@ class Reign:
         plane = Plane(self._client, self._election, self._settings)
         self._syncing = True
         async with asyncio.TaskGroup() as group:
-            sight = plane.sight
-            for informer in sight.informers:
+            for informer in plane.informers.all:
                 group.create_task(informer.run())
-            for informer in sight.informers:
+            for informer in plane.informers.all:
                 await informer.synced()
             log.info(
                 "knows %d nodes, %d pods, %d claims; %d pods wait",
-                *(len(known) for known in (sight.nodes, sight.pods, sight.claims, sight.backlog)),
+                *(len(known) for known in (plane.informers.nodes, plane.view.pods, plane.view.claims, plane.backlog)),
             )
             self._syncing = False
             gc.unfreeze()  # of an earlier reign

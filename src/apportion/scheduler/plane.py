@@ -16,12 +16,16 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
+from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.events import Reporter
+from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.rounds import Rounds
 from apportion.scheduler.settings import Settings
-from apportion.scheduler.sight import Sight
+from apportion.scheduler.storage import VolumeSteps
+from apportion.view.informers import Informers
+from apportion.view.view import View
 
 UNCONFIRMED_SECONDS = 30.0
 SWEEP_SECONDS = 5.0
@@ -34,22 +38,31 @@ class Plane:
         now = clock.elapsed
         self._client = client
         self._namespace = settings.namespace
-        self.sight = sight = Sight(client, namespace=settings.namespace, on_problem=self._on_problem)
+        self.view = View(now=now)
+        self.informers = informers = Informers(client, self.view, namespace=settings.namespace)
+        self.backlog = Backlog(now)
+        changed = asyncio.Event()
+        self.view.changes.on_change(changed.set)
+        self._intake = Intake(self.view.waiting, self.backlog, on_offer=changed.set, on_problem=self._on_problem)
         self._reporter = Reporter(
-            client, Recorder(client, names.DAS_SCHEDULER), said=sight.said, now=now, busy=lambda: sight.backlog.busy
+            client,
+            Recorder(client, names.DAS_SCHEDULER),
+            said=self.view.pods.condition_message,
+            now=now,
+            busy=lambda: self.backlog.busy,
         )
-        sight.pods.on_change(self._forget_reports)
+        informers.pods.on_change(self._forget_reports)
         self._leftovers = Leftovers(
-            client, claims=sight.claims, pods=sight.pods, nodes=sight.nodes, holds=election.holds
+            client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
         )
         self._rounds = Rounds(
-            sight.mirror,
-            sight.storage,
-            sight.backlog,
+            self.view,
+            VolumeSteps(self.view.fleet, informers.volume_claims, informers.volumes),
+            self.backlog,
             Committer(client, namespace=settings.namespace, holds=election.holds),
             self._reporter,
             Policy.named(settings.policy),
-            changed=sight.changed,
+            changed=changed,
             now=now,
         )
 
@@ -74,7 +87,7 @@ class Plane:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            pods, claims = self.sight.mirror.unconfirmed(UNCONFIRMED_SECONDS)
+            pods, claims = self.view.assumptions.unconfirmed(UNCONFIRMED_SECONDS)
             with suppress(errors.ClusterError):
                 for name in claims:
                     await self._check_claim(name)
@@ -85,19 +98,19 @@ class Plane:
         try:
             await self._client.get(kinds.ALLOCATION_CLAIMS, name, namespace=self._namespace, into=Bare)
         except errors.NotFound:
-            self.sight.mirror.drop_claim(name)
+            self.view.assumptions.drop_claim(name)
 
     async def _check_pod(self, uid: str) -> None:
-        waiting = self.sight.backlog.get(uid)
+        waiting = self.backlog.get(uid)
         if waiting is None:
-            self.sight.mirror.drop_pod(uid)
+            self.view.assumptions.drop_pod(uid)
             return
         request = waiting.request
         try:
             pod = await self._client.get(kinds.PODS, request.name, namespace=request.namespace, into=Pod)
         except errors.NotFound:
-            self.sight.mirror.drop_pod(uid)
+            self.view.assumptions.drop_pod(uid)
             return
         if pod.metadata.uid != uid or not pod.spec.node_name:
-            self.sight.mirror.drop_pod(uid)
-            self.sight.backlog.retry(uid)
+            self.view.assumptions.drop_pod(uid)
+            self.backlog.retry(uid)

@@ -20,13 +20,14 @@ from apportion.cluster import errors
 from apportion.core import cycle, sentences
 from apportion.core.plans import Plan
 from apportion.core.policies import Policy
-from apportion.scheduler import adoption, metrics, verdicts
+from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import Committer, Outcome, Result
 from apportion.scheduler.events import Reporter
-from apportion.scheduler.mirror import Mirror
-from apportion.scheduler.storage import StorageMirror
-from apportion.scheduler.verdicts import Verdict
+from apportion.scheduler.storage import VolumeSteps
+from apportion.view import adoption, verdicts
+from apportion.view.verdicts import Verdict
+from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ class Rounds:
 
     def __init__(
         self,
-        mirror: Mirror,
-        storage: StorageMirror,
+        view: View,
+        volumes: VolumeSteps,
         backlog: Backlog,
         committer: Committer,
         reporter: Reporter,
@@ -51,7 +52,8 @@ class Rounds:
         changed: asyncio.Event,
         now: Callable[[], float],
     ) -> None:
-        self._mirror, self._storage, self._backlog = mirror, storage, backlog
+        self._view, self._volumes, self._backlog = view, volumes, backlog
+        self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy = policy
         self._changed = changed
@@ -84,7 +86,7 @@ class Rounds:
         await asyncio.sleep(BATCH_SECONDS)
 
     async def _round(self) -> None:
-        taken = self._backlog.take(self._mirror.take_changes())
+        taken = self._backlog.take(self._changes.take())
         if taken:
             with metrics.ROUND_SECONDS.time():
                 await self._decide_all(taken)
@@ -117,9 +119,9 @@ class Rounds:
     def _follow_up(self, entry: Waiting, outcome: Plan | Verdict) -> None:
         if isinstance(outcome, Plan):
             metrics.DECISIONS.labels("placed").inc()
-            self._mirror.assume(outcome)
+            self._view.assumptions.assume(outcome)
             self._backlog.start(entry)
-            self._spawn(self._carry_out(entry, outcome, self._mirror.claims_of(entry.uid)))
+            self._spawn(self._carry_out(entry, outcome))
         else:
             metrics.DECISIONS.labels("refused").inc()
             self._backlog.park(entry, outcome.refusal)
@@ -128,13 +130,13 @@ class Rounds:
     def _decide(self, entry: Waiting, hopeless: set[bytes]) -> Plan | Verdict | None:
         """None if the pod has no place, which is to be explained later."""
         request = entry.request
-        if self._mirror.fleet.slices_of(entry.uid):
-            return self._with_claims(entry, self._mirror.claims_of(entry.uid))
+        if self._view.fleet.slices_of(entry.uid):
+            return self._with_claims(entry, self._view.claims.of_pod(entry.uid))
         if request.share is not None:
             return verdicts.no_sharing(request)
         if entry.wish in hopeless:
             return None
-        outcome = cycle.decide(self._mirror.fleet, [request], self._policy, explained=False)
+        outcome = cycle.decide(self._view.fleet, [request], self._policy, explained=False)
         if isinstance(outcome, Plan):
             return outcome
         hopeless.add(entry.wish)
@@ -146,7 +148,7 @@ class Rounds:
         known = refused.get(entry.wish)
         if known is not None:
             return Verdict(dataclasses.replace(known.refusal, uid=request.uid, pod=request.key), known.sentence)
-        outcome = cycle.decide(self._mirror.fleet, [request], self._policy)
+        outcome = cycle.decide(self._view.fleet, [request], self._policy)
         if isinstance(outcome, Plan):
             return outcome
         refused[entry.wish] = verdict = Verdict(outcome, sentences.of(outcome))
@@ -154,34 +156,26 @@ class Rounds:
 
     def _with_claims(self, entry: Waiting, claims: list[AllocationClaim]) -> Plan | Verdict:
         """The pod has claims from an earlier attempt, of ours or of a leader before us."""
-        request, fleet = entry.request, self._mirror.fleet
-        if adoption.on_their_way_out(claims):
-            return verdicts.leaving(request)
-        problem = adoption.obstacle(fleet, request, claims)
-        if problem is None and entry.attempts < LET_GO_AFTER:
-            outcome = cycle.decide(fleet, [request], self._policy)
-            if isinstance(outcome, Plan):
-                return outcome
-            problem = "they do not suffice"
-        log.info("pod %s gives up its claims: %s", request.key, problem or "binding failed again and again")
-        self._spawn(self._let_go(entry, claims))
-        return verdicts.refused(
-            request, "ClaimsGivenUp", f"its claims are given up: {problem or 'binding failed repeatedly'}"
-        )
+        exhausted = entry.attempts >= LET_GO_AFTER
+        outcome = adoption.decide(self._view.fleet, entry.request, claims, self._policy, exhausted=exhausted)
+        if isinstance(outcome, Verdict) and outcome.refusal.code == adoption.GIVEN_UP:
+            log.info("pod %s: %s", entry.request.key, outcome.refusal.detail)
+            self._spawn(self._let_go(entry, claims))
+        return outcome
 
-    async def _carry_out(self, entry: Waiting, plan: Plan, adopted: list[AllocationClaim]) -> None:
-        volumes = [step for bind in plan.binds for step in self._storage.steps(entry.request, bind.node)]
-        result = await self._committer.commit(plan, adopted, volumes)
+    async def _carry_out(self, entry: Waiting, plan: Plan) -> None:
+        volumes = [step for bind in plan.binds for step in self._volumes.of(entry.request, bind.node)]
+        result = await self._committer.commit(plan, volumes)
         metrics.COMMITS.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:
-            self._mirror.written(plan)
+            self._view.assumptions.written(plan)
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
             self._reporter.placed(entry.request, plan)
         else:
             self._undo(entry, plan, result)
 
     def _undo(self, entry: Waiting, plan: Plan, result: Result) -> None:
-        self._mirror.forget(plan, result.standing)
+        self._view.assumptions.forget(plan, result.standing)
         if result.outcome is Outcome.FAILED:
             self._backlog.retry(entry.uid)
             self._reporter.waits(entry.request, f"Placing the pod failed and is tried again: {result.reason}")

@@ -11,8 +11,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from apportion.admission.fallback.occupancy import Occupancy, devices, pieces
 from apportion.admission.fallback.promises import Promise, kind_of
-from apportion.admission.fallback.standing import Standing, devices, pieces
 from apportion.admission.fallback.tiers import REJECT, Wishes
 from apportion.apis.request import Request
 
@@ -42,7 +42,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """`steps` down; `promise` must be written before the answer is given."""
 
     outcome: Outcome
@@ -53,29 +53,29 @@ class Verdict:
     """Of RETRY: why, if it is not that promises stand in the way."""
 
 
-WAITING = Verdict(Outcome.WAIT)
+WAITING = Decision(Outcome.WAIT)
 
 
-def judge(standing: Standing, case: Case, now: float) -> Verdict:
-    """Decide. What is promised is entered into the standing, so that the next case sees it."""
+def judge(occupancy: Occupancy, case: Case, now: float) -> Decision:
+    """Decide. What is promised is entered into the occupancy, so that the next case sees it."""
     for steps in range(case.steps + 1):
         request = case.request(steps)
-        plan = standing.place(request)
+        plan = occupancy.place(request)
         if plan is not None:
             node = plan.binds[0].node
             held = tuple(pieces(plan))
-            plan.undo(standing.fleet)
+            plan.undo(occupancy.fleet)
             if case.dry_run:
-                return Verdict(Outcome.PLACED, steps, node=node)
+                return Decision(Outcome.PLACED, steps, node=node)
             promise = Promise(case.id, now, kind(case, request), node, steps, dict(request.resources), held)
-            standing.promise(promise)
-            return Verdict(Outcome.PLACED, steps, promise, node)
+            occupancy.promise(promise)
+            return Decision(Outcome.PLACED, steps, promise, node)
         undecided = steps < case.steps or case.wishes.at_end == REJECT
-        if undecided and standing.fits_but_for_promises(request):
+        if undecided and occupancy.fits_but_for_promises(request):
             return WAITING
     if case.wishes.at_end == REJECT:
-        return Verdict(Outcome.REJECT, case.steps)
-    return Verdict(Outcome.PEND, case.steps)
+        return Decision(Outcome.REJECT, case.steps)
+    return Decision(Outcome.PEND, case.steps)
 
 
 def kind(case: Case, request: Request) -> str:

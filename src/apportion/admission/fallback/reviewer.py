@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from apportion.admission import differ, mechanism, requests, review, slices
-from apportion.admission.fallback import stepping, story, tiers
-from apportion.admission.fallback.deciding import Case, Outcome, Verdict
-from apportion.admission.fallback.desk import Desk
-from apportion.admission.fallback.standing import request_of
+from apportion.admission.fallback import decision_log, stepping, tiers
+from apportion.admission.fallback.deciding import Case, Decision, Outcome
+from apportion.admission.fallback.decision_rounds import DecisionRounds
+from apportion.admission.fallback.occupancy import without_volumes
 from apportion.admission.fallback.tiers import Wishes
 from apportion.admission.knowledge import Knowledge
 from apportion.admission.mechanism import Mechanism
@@ -26,6 +26,7 @@ from apportion.apis.request import Request
 from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from apportion.cluster import errors
 from apportion.cluster.client import Client
+from apportion.view.requests import read
 
 ROOT = "spec"
 TEMPLATE_ROOT = "spec.template.spec"
@@ -35,10 +36,10 @@ TEMPLATES = {("batch", "Job"), ("apps", "Deployment")}
 class Reviewer:
     """Answers `/mutate-fallback`."""
 
-    def __init__(self, client: Client, knowledge: Knowledge, desk: Desk, ladder: Sequence[str]) -> None:
+    def __init__(self, client: Client, knowledge: Knowledge, rounds: DecisionRounds, ladder: Sequence[str]) -> None:
         self._client = client
         self._knowledge = knowledge
-        self._desk = desk
+        self._rounds = rounds
         self._ladder = tuple(ladder)
 
     async def answer(self, question: Question) -> Answer:
@@ -76,21 +77,21 @@ class Reviewer:
                 f"pod {name}: whether Kueue admitted its Job {job} cannot be seen now ({error}); retry in a moment"
             )
             return review.later(question.uid, message)
-        story.reviewing("pod", name)
-        story.requests("pod", name, _profiles(asked))
+        decision_log.reviewing("pod", name)
+        decision_log.requests("pod", name, _profiles(asked))
         if not concerned:
             return review.allowed(question.uid)
         began = time.monotonic()
         case = _case(question, pod, asked, wishes)
-        verdict = await self._desk.ask(case)
-        answer = _answer(question, name, wishes, verdict)
-        story.decided(
+        decision = await self._rounds.ask(case)
+        answer = _answer(question, name, wishes, decision)
+        decision_log.decided(
             {
                 "pod": name,
                 "wanted": "+".join(_profiles(asked)),
-                "outcome": verdict.outcome.value,
-                "steps": verdict.steps,
-                "node": verdict.node or "-",
+                "outcome": decision.outcome.value,
+                "steps": decision.steps,
+                "node": decision.node or "-",
                 "dry_run": str(bool(question.dry_run)).lower(),
                 "waited_ms": int(1000 * (time.monotonic() - began)),
             }
@@ -139,22 +140,22 @@ class Reviewer:
         template = requests.mapping(requests.mapping(obj.get("spec"), "spec").get("template"), "spec.template")
         asked = [want for _, wants in stepping.read(template, TEMPLATE_ROOT) for want in wants]
         name = _name(question, requests.mapping(obj.get("metadata"), "metadata"))
-        story.reviewing(question.kind.kind, name)
+        decision_log.reviewing(question.kind.kind, name)
         if asked:
-            story.requests(question.kind.kind, name, _profiles(asked))
-            story.template(question.kind.kind, name)
+            decision_log.requests(question.kind.kind, name, _profiles(asked))
+            decision_log.template(question.kind.kind, name)
 
 
-def _answer(question: Question, name: str, wishes: Wishes, verdict: Verdict) -> Answer:
-    if verdict.outcome is Outcome.RETRY:
-        trouble = verdict.trouble or (
+def _answer(question: Question, name: str, wishes: Wishes, decision: Decision) -> Answer:
+    if decision.outcome is Outcome.RETRY:
+        trouble = decision.trouble or (
             "devices are promised to pods that have not appeared yet, so it cannot be said now whether this one must "
             "fall back"
         )
         return review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
     before, after = question.new(), question.new()
-    taken = stepping.step(after, ROOT, wishes, verdict.steps)
-    if verdict.outcome is Outcome.REJECT:
+    taken = stepping.step(after, ROOT, wishes, decision.steps)
+    if decision.outcome is Outcome.REJECT:
         raise RequestError(
             f"metadata.annotations[{names.FALLBACK_AT_END}]",
             tiers.REJECT,
@@ -163,9 +164,9 @@ def _answer(question: Question, name: str, wishes: Wishes, verdict: Verdict) -> 
         )
     if not taken:
         return review.allowed(question.uid)
-    story.falls(name, taken)
+    decision_log.falls(name, taken)
     if not question.dry_run:
-        story.applied(name)
+        decision_log.applied(name)
     return review.allowed(question.uid, differ.difference(before, after))
 
 
@@ -198,7 +199,11 @@ def _request(question: Question, wishes: Wishes, steps: int) -> Request:
         raise RequestError("pod", question.name or "(no name yet)", f"cannot be read: {error}") from None
     pod.metadata.namespace = question.namespace
     pod.metadata.uid = f"review/{question.uid}"
-    request = request_of(pod)
+    asked, problem = read(pod)
+    if asked is None:
+        assert problem is not None
+        raise problem
+    request = without_volumes(asked)
     return msgspec.structs.replace(request, rules=_narrowed(request.rules, wishes))
 
 

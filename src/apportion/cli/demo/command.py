@@ -25,7 +25,7 @@ from apportion.cli.demo.rendering import Painter
 from apportion.cli.demo.steps import Demo, Step
 
 if TYPE_CHECKING:
-    from apportion.embedded.cluster import EmbeddedCluster
+    from pocketkube.cluster import EmbeddedCluster
 
 PLAIN_WIDTH = 120
 TIMEOUT = 150.0
@@ -61,8 +61,8 @@ async def in_time(demo: Awaitable[bool]) -> bool:
 
 async def run(show: Screen) -> bool:
     from apportion import manifests
-    from apportion.embedded import installing, topology
-    from apportion.embedded.cluster import EmbeddedCluster
+    from pocketkube import installing, topology
+    from pocketkube.cluster import EmbeddedCluster
 
     with tempfile.TemporaryDirectory() as folder:
         cluster = EmbeddedCluster(topology.default(1), kubeconfig=Path(folder) / "kubeconfig", name="demo")

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from apportion.apis import kinds, names
-from apportion.cli.drawing import Gpu, Slice
 from apportion.cluster.informer import Informer
+from apportion.view.scene import Gpu, Slice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -1,0 +1,261 @@
+"""Where questions are decided, in batches.
+
+One round takes all open questions: read the book, strike out what is over, decide one question after the
+other, write the new promises with one compare-and-swap, then answer. If another replica was faster the round
+counts for nothing and is done again on the new book. So any replica may decide, none leads, and a replica
+that dies leaves nothing behind but promises that end by themselves.
+
+A fall is final for its pod, and a view of the cluster is always a little old. So before one is answered the
+server is asked whether the pods that stand in the way are really still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from apportion.admission.fallback import deciding, promises
+from apportion.admission.fallback.deciding import WAITING, Case, Decision, Outcome
+from apportion.admission.fallback.occupancy import Occupancy
+from apportion.admission.fallback.promise_store import PromiseStore
+from apportion.admission.fallback.promises import Ages, Book
+from apportion.admission.fallback.recent_pods import RecentPods
+from apportion.apis import kinds
+from apportion.apis.errors import InputError
+from apportion.apis.pods import Pod
+from apportion.cluster import clock, errors
+from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
+from apportion.view.requests import ended
+from apportion.view.view import View
+
+log = logging.getLogger(__name__)
+
+MOST_NODES_ASKED = 8
+"""With more nodes than this in question the informers' view is good enough: one of many is free soon anyway."""
+CALL_SECONDS = 4.0
+AGAIN_SECONDS = 0.2
+FAILED = Decision(Outcome.RETRY, trouble="it cannot be decided now, see the webhook's log")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long things last."""
+
+    deadline: float = 8.0
+    """Below the server's own limit and the webhook's timeout, so that the reason is heard."""
+    lifetime: float = 30.0
+    """Of a promise whose pod never comes."""
+
+
+@dataclass(eq=False)
+class _Entry:
+    case: Case
+    answer: asyncio.Future[Decision]
+    until: float
+
+    def give(self, decision: Decision) -> None:
+        if not self.answer.done():
+            self.answer.set_result(decision)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class _Doubt(NamedTuple):
+    """A decision against a case that rests on these pods, by their nodes."""
+
+    case: Case
+    nodes: list[str]
+    holders: dict[str, str]
+
+
+class DecisionRounds:
+    """Call `ask` as often as you like while `run` runs. `pods` is the informer that feeds the view."""
+
+    def __init__(
+        self,
+        client: Client,
+        view: View,
+        pods: Informer[Pod],
+        store: PromiseStore,
+        patience: Patience,
+        now: clock.Clock = time.time,
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._occupancy = Occupancy(view)
+        self._recent = RecentPods()
+        self._store = store
+        self._patience = patience
+        self._now = now
+        self._ages = Ages(patience.lifetime, clock.elapsed)
+        self._open: dict[_Entry, None] = {}  # in their order; a question that is asked twice stands here twice
+        self._wake = asyncio.Event()
+        self._next_end: float | None = None
+        view.changes.on_change(self._wake.set)
+        pods.on_change(self._pod_changed)
+
+    async def ask(self, case: Case) -> Decision:
+        loop = asyncio.get_running_loop()
+        entry = _Entry(case, loop.create_future(), loop.time() + self._patience.deadline)
+        self._open[entry] = None
+        self._wake.set()
+        try:
+            return await entry.answer
+        finally:
+            del self._open[entry]
+
+    async def run(self) -> None:
+        while True:
+            await self._pause()
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    await self._round()
+            except (errors.ClusterError, TimeoutError) as error:
+                log.warning("promises cannot be written now: %s", error or "no answer in time")
+                self._store.forget()
+                await asyncio.sleep(AGAIN_SECONDS)
+                self._wake.set()
+            except Exception:
+                log.exception("a round failed; all who wait are told to ask again")
+                self._store.forget()
+                for entry in self._open:
+                    entry.give(FAILED)
+            self._give_up()
+
+    async def _pause(self) -> None:
+        """Until something may have changed: a question, the cluster, a promise too old, a question too old."""
+        if not self._wake.is_set():
+            moments = [entry.until - asyncio.get_running_loop().time() for entry in self._open]
+            if self._open and self._next_end is not None:
+                moments.append(self._next_end)
+            try:
+                async with asyncio.timeout(max(0.01, min(moments)) if moments else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+        self._wake.clear()
+
+    async def _round(self) -> None:
+        entries = [entry for entry in self._open if not entry.answer.done()]
+        if not entries:
+            return
+        self._recent.forget_old()
+        book = await self._store.read()
+        self._ages.look(book)
+        if self._lags(book):
+            await self._catch_up(book)
+        before = book
+        decisions, doubts, book = self._decide_all(entries, promises.tidied(book, self._recent.sightings, self._ages))
+        if await self._anyone_gone(doubts):
+            self._wake.set()
+            return
+        if {promise.id for promise in book.promises} - {promise.id for promise in before.promises}:
+            try:
+                await self._store.write(book)
+            except errors.Conflict:
+                self._wake.set()
+                return
+            self._ages.look(book)
+        self._next_end = self._ages.next_end(book)
+        for entry, decision in zip(entries, decisions, strict=True):
+            if decision.outcome is not Outcome.WAIT:
+                entry.give(decision)
+
+    def _decide_all(self, entries: Sequence[_Entry], book: Book) -> tuple[list[Decision], list[_Doubt], Book]:
+        """One decision after the other on the fleet with all assumptions, which are taken back at the end."""
+        decisions = []
+        with self._occupancy.assumed(book.promises):
+            for entry in entries:
+                decision, book = self._attempt(entry, book)
+                decisions.append(decision)
+            doubts = [
+                _Doubt(entry.case, *self._occupancy.holders(entry.case.request(steps), MOST_NODES_ASKED))
+                for entry, decision in zip(entries, decisions, strict=True)
+                if _falls(decision)
+                for steps in range(decision.steps + (decision.outcome is not Outcome.PLACED))
+            ]
+        return decisions, doubts, book
+
+    def _attempt(self, entry: _Entry, book: Book) -> tuple[Decision, Book]:
+        """Decide; whatever goes wrong is the matter of this one question, and the fleet is left as it was."""
+        fleet = self._occupancy.fleet
+        mark = fleet.checkpoint()
+        try:
+            decided = self._decide(entry.case, book)
+        except InputError as error:  # lower tiers are read only when they are needed
+            fleet.rollback(mark)
+            entry.fail(error)
+            return WAITING, book
+        except Exception:
+            fleet.rollback(mark)
+            log.exception("question %s cannot be decided", entry.case.id)
+            entry.give(FAILED)
+            return WAITING, book
+        fleet.release(mark)
+        return decided
+
+    def _decide(self, case: Case, book: Book) -> tuple[Decision, Book]:
+        given = book.of(case.id)
+        if given is not None:  # written before, but we never heard that it was
+            return Decision(Outcome.PLACED, given.steps, given, given.node), book
+        homes = self._occupancy.fleet.pod_nodes
+        case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}
+        if case.stale or book.full:
+            return WAITING, book
+        decision = deciding.judge(self._occupancy, case, self._now())
+        if decision.promise is not None:
+            book = promises.added(book, decision.promise, self._recent.sightings)
+        return decision, book
+
+    def _lags(self, book: Book) -> bool:
+        version = self._pods.version
+        return (int(version) if version.isdecimal() else 0) < self._ages.demand(book)
+
+    async def _catch_up(self, book: Book) -> None:
+        """Wait until our view of the pods is as new as the one on which a promise was struck out."""
+        while self._lags(book):
+            self._wake.clear()
+            await self._wake.wait()
+        self._wake.set()
+
+    async def _anyone_gone(self, doubts: Sequence[_Doubt]) -> bool:
+        """Mark cases that pods are in the way of which the server no longer has.
+
+        While it is asked our own view moves on, so what is marked is the pod on the node where the decision saw it:
+        a pod that has left since is no reason to wait, but the decision no longer counts.
+        """
+        asked = dict.fromkeys(node for doubt in doubts if doubt.holders for node in ("", *doubt.nodes))
+        present = {node: await self._present(node) for node in asked}
+        found = False
+        for case, nodes, holders in doubts:
+            there = set().union(*(present.get(node, ()) for node in ("", *nodes)))
+            gone = {uid: node for uid, node in holders.items() if uid not in there}
+            case.stale |= gone
+            found = found or bool(gone)
+        return found
+
+    async def _present(self, node: str) -> set[str]:
+        """Pods of a node that still hold something, as the server knows them; of no node: those not bound yet."""
+        listing = await self._client.list(kinds.PODS, fields=f"spec.nodeName={node}", into=Pod)
+        return {pod.metadata.uid for pod in listing.items if not ended(pod)}
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        self._recent.changed(old, new)
+        self._wake.set()
+
+    def _give_up(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for entry in self._open:
+            if entry.until <= now:
+                entry.give(Decision(Outcome.RETRY))
+
+
+def _falls(decision: Decision) -> bool:
+    return decision.outcome in {Outcome.PEND, Outcome.REJECT} or decision.steps > 0

@@ -1,0 +1,55 @@
+"""Pods that came lately, for the promises: also those that came and went between two decisions."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from apportion.admission.fallback.occupancy import devices, wants_mig
+from apportion.admission.fallback.promises import Sighting, kind_of
+from apportion.apis.pods import Pod
+from apportion.view.requests import read
+
+REMEMBER_SECONDS = 120.0
+
+
+class RecentPods:
+    """An informer tells it of pods."""
+
+    def __init__(self) -> None:
+        self.sightings: dict[str, dict[str, Sighting]] = {}
+        self._kinds: dict[str, str] = {}  # pod uid -> kind of its promise
+        self._gone: dict[str, float] = {}  # pod uid -> when it went
+
+    def changed(self, old: Pod | None, new: Pod | None) -> None:
+        subject = new or old
+        assert subject is not None
+        uid = subject.metadata.uid
+        if new is not None and uid not in self._kinds:
+            self._remember(new)
+        if new is None and uid in self._kinds:
+            self._gone[uid] = time.monotonic()
+
+    def forget_old(self) -> None:
+        """Drop the memory of pods that went long ago."""
+        limit = time.monotonic() - REMEMBER_SECONDS
+        for uid in [uid for uid, when in self._gone.items() if when < limit]:
+            del self._gone[uid]
+            kind = self._kinds.pop(uid, "")
+            self.sightings.get(kind, {}).pop(uid, None)
+            if not self.sightings.get(kind):
+                self.sightings.pop(kind, None)
+
+    def _remember(self, pod: Pod) -> None:
+        request = read(pod).request
+        if request is None or not wants_mig(request):
+            return
+        meta = pod.metadata
+        kind = kind_of(meta.namespace, request.owner or "", meta.generate_name or meta.name, devices(request))
+        version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
+        self._kinds[meta.uid] = kind
+        self.sightings.setdefault(kind, {})[meta.uid] = Sighting(version, _seconds(meta.creation_timestamp))
+
+
+def _seconds(timestamp: str | None) -> float:
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0

@@ -1,1 +1,0 @@
-"""Structural schemas of custom kinds: defaulting, pruning, validation."""

@@ -1,4 +1,0 @@
-"""Parts of objects with a life of their own: binding, eviction, scale, logs, tokens.
-
-`status` and the other parts that are fields of the object itself are ordinary updates (`crud`).
-"""

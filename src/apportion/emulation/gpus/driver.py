@@ -1,0 +1,246 @@
+"""GPUs that exist on paper: everything an NVIDIA driver does for slices, in a file.
+
+The file is the hardware. It outlives the agent as a GPU does, and whoever plays a reboot empties it.
+Which GPUs there are stands in an annotation of the Node, so that a node is described where people look.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from apportion.core import grid
+from apportion.core.catalog import Catalog, Model
+from apportion.emulation.gpus.failures import Call, Failures
+from apportion.emulation.gpus.inventory import Inventory, Item
+from apportion.emulation.nvidia_smi.script_files import ScriptFiles
+from apportion.node import atomic_files
+from apportion.node.container import environment
+from apportion.node.hardware.drivers import Site
+from apportion.node.hardware.partitioner import (
+    Gpu,
+    GpuLost,
+    Layout,
+    Place,
+    PlaceTaken,
+    ProfileFacts,
+    Refused,
+    Slice,
+    Unavailable,
+)
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "emulated-gpus.json"
+NIL = uuid.UUID(int=0)
+
+
+class Cut(msgspec.Struct, rename="camel", frozen=True):
+    uuid: str
+    profile: str
+    start: int
+    size: int
+
+
+class Board(msgspec.Struct, rename="camel"):
+    """One GPU in the file."""
+
+    uuid: str
+    product: str
+    memory_mib: int = msgspec.field(name="memoryMiB")
+    mig: bool
+    slices: list[Cut] = []
+    fixed: list[Cut] | None = None
+    laid: bool = False  # the mode of a GPU that was laid out
+
+    @property
+    def sliced(self) -> bool:
+        return self.mig if self.fixed is None else self.laid
+
+
+class Hardware(msgspec.Struct, rename="camel"):
+    gpus: list[Board] = []
+
+
+def open_driver(site: Site) -> EmulatedDriver:
+    return EmulatedDriver(site.node, site.state_dir)
+
+
+class EmulatedDriver:
+    kind = "nvidia-mig"
+
+    def __init__(self, node: str, state_dir: Path, catalog: Catalog | None = None) -> None:
+        self._node = node
+        self._path = state_dir / FILE_NAME
+        self._catalog = catalog or Catalog.shipped()
+        self._scripts = ScriptFiles(state_dir, self._catalog)
+        self._failures = Failures()
+        self._warned: set[str] = set()
+
+    async def configure(self, annotations: Mapping[str, str]) -> None:
+        self._failures = Failures.parse(annotations, self._failures)
+        wanted = Inventory.parse(annotations, self._catalog)
+        self._warn(wanted)
+        hardware = self._read()
+        before = {board.uuid: board for board in hardware.gpus}
+        hardware.gpus = [
+            _board(f"GPU-{uuid.uuid5(NIL, f'{self._node}-{index}')}", item, before)
+            for index, item in enumerate(wanted.gpus)
+        ]
+        present = {board.uuid for board in hardware.gpus}
+        # A GPU that is in use is not pulled out: it goes once its last slice is gone.
+        hardware.gpus += [board for board in before.values() if board.uuid not in present and board.slices]
+        self._write(hardware)
+
+    def _warn(self, wanted: Inventory) -> None:
+        """Once: people may emulate what nobody sells, as long as they know it."""
+        for item in wanted.gpus:
+            if item.model.emulated and item.product not in self._warned:
+                self._warned.add(item.product)
+                log.warning(
+                    "%s with %d MiB is no GPU that is sold: its profiles are emulated as declared",
+                    item.product,
+                    item.memory_mib,
+                )
+
+    async def discover(self) -> Sequence[Gpu]:
+        return [self._gpu(index, board) for index, board in enumerate(self._read().gpus)]
+
+    async def slices(self) -> Sequence[Slice]:
+        return [
+            Slice(Place(board.uuid, cut.profile, cut.start, cut.size), cut.uuid)
+            for index, board in enumerate(self._read().gpus)
+            if not self._failures.lost(index)
+            for cut in board.slices
+        ]
+
+    async def lay_out(self, gpu: str, layout: Layout | None) -> None:
+        hardware = self._read()
+        board = self._board(hardware, gpu)
+        if board.slices:
+            raise Refused(f"{gpu} holds slices that were made on demand: it cannot be laid out before they are gone")
+        board.fixed, board.laid = None, False
+        if layout is not None:
+            board.fixed = []
+            board.laid = layout.sliced
+            for place in layout.places:
+                self._check(board, place)
+                board.fixed.append(Cut(_fixed_uuid(place), place.profile, place.start, place.size))
+        self._write(hardware)
+
+    async def create(self, place: Place) -> Slice:
+        await self._failures.before(Call.create, self._index(place.gpu), str(place))
+        hardware = self._read()
+        board = self._board(hardware, place.gpu)
+        if board.fixed:
+            raise Refused(f"{place.gpu} is cut beforehand: no slices are made on it")
+        self._check(board, place)
+        made = Cut(f"MIG-{uuid.uuid4()}", place.profile, place.start, place.size)
+        board.slices = [*board.slices, made]
+        self._write(hardware)
+        return Slice(place, made.uuid)
+
+    async def destroy(self, place: Place) -> None:
+        if all(board.uuid != place.gpu for board in self._read().gpus):
+            return  # the GPU was taken out, and its slices with it
+        await self._failures.before(Call.destroy, self._index(place.gpu), str(place))
+        hardware = self._read()
+        board = self._board(hardware, place.gpu)
+        board.slices = [cut for cut in board.slices if (cut.profile, cut.start) != (place.profile, place.start)]
+        self._write(hardware)
+
+    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+        return environment.nvidia(uuids)
+
+    async def update_files(self, held: Collection[str]) -> None:
+        self._scripts.write_for_node(await self.discover(), await self.slices(), held)
+
+    async def mounts(self, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+        return [self._scripts.write_for_container(device, await self.discover(), await self.slices(), uuids)]
+
+    def remove_files(self, device: str) -> None:
+        self._scripts.remove(device)
+
+    async def close(self) -> None:
+        pass
+
+    def _gpu(self, index: int, board: Board) -> Gpu:
+        model = self._catalog.find(board.product, board.memory_mib)
+        fault = "the GPU does not answer" if self._failures.lost(index) else ""
+        fixed = None if board.fixed is None else tuple(Slice(_place(board, cut), cut.uuid) for cut in board.fixed)
+        profiles = () if fixed else _profiles(model)
+        return Gpu(board.uuid, board.product, board.memory_mib, board.sliced, profiles, fault, fixed)
+
+    def _check(self, board: Board, place: Place) -> None:
+        model = self._catalog.find(board.product, board.memory_mib)
+        profile = model.profile(place.profile) if model else None
+        if not board.sliced:
+            raise Refused(f"{board.uuid} is not in MIG mode: it cannot hold {place.profile}")
+        if model is None or profile is None:
+            raise Refused(f"{board.product} has no profile {place.profile}")
+        if place.start not in profile.starts or place.size != profile.size:
+            starts = ", ".join(map(str, profile.starts))
+            raise Refused(f"{place}: {place.profile} has size {profile.size} and starts at {starts}")
+        present = [*board.slices, *(board.fixed or ())]
+        taken = next((cut for cut in present if place.overlaps(_place(board, cut))), None)
+        if taken:
+            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) is in the way")
+        cut_up = grid.of(model)
+        state = grid.EMPTY
+        for cut in present:
+            state = cut_up.put(state, cut_up.shapes[cut.profile], cut.start)
+        if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
+            raise PlaceTaken(f"{place}: the other slices use up what it needs besides memory")
+
+    def _index(self, gpu: str) -> int:
+        index = next((i for i, board in enumerate(self._read().gpus) if board.uuid == gpu), None)
+        if index is None:
+            raise GpuLost(f"{gpu} is not on this node")
+        return index
+
+    def _board(self, hardware: Hardware, gpu: str) -> Board:
+        return hardware.gpus[self._index(gpu)]
+
+    def _read(self) -> Hardware:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Hardware)
+        except FileNotFoundError:
+            return Hardware()
+        except msgspec.DecodeError as error:
+            fix = "remove it to start with empty GPUs"
+            raise Refused(f"{self._path} is no emulated hardware ({error}): {fix}") from None
+
+    def _write(self, hardware: Hardware) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_files.write(self._path, msgspec.json.format(msgspec.json.encode(hardware), indent=1))
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be written ({error.strerror}): emulated GPUs are a file") from error
+
+
+def _board(identity: str, item: Item, before: Mapping[str, Board]) -> Board:
+    old = before.get(identity)
+    if old and old.slices:
+        return old  # in use: model and mode stay until it is empty
+    if old and old.fixed is not None and (old.product, old.memory_mib) == (item.product, item.memory_mib):
+        return msgspec.structs.replace(old, mig=item.mig)
+    return Board(identity, item.product, item.memory_mib, item.mig)
+
+
+def _fixed_uuid(place: Place) -> str:
+    """Always the same: a kubelet that starts again must find the devices that its pods hold."""
+    return f"MIG-{uuid.uuid5(NIL, f'{place.gpu}-{place.profile}-{place.start}')}"
+
+
+def _place(board: Board, cut: Cut) -> Place:
+    return Place(board.uuid, cut.profile, cut.start, cut.size)
+
+
+def _profiles(model: Model | None) -> tuple[ProfileFacts, ...]:
+    if model is None:
+        return ()
+    return tuple(ProfileFacts(entry.name, entry.size, tuple(entry.starts), entry.limit) for entry in model.profiles)

@@ -1,0 +1,66 @@
+"""Which GPUs an emulated node has: read from the annotation `apportion.io/emulated-gpus` of its Node.
+
+[{"product": "NVIDIA A100-PCIE-40GB", "count": 2, "memoryMiB": 40960, "mig": true}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from apportion.apis import names
+from apportion.core.catalog import Catalog, Model
+from apportion.node.hardware.partitioner import Refused
+
+LARGEST_COUNT = 64
+
+
+class Entry(msgspec.Struct, rename="camel"):
+    product: str = "NVIDIA A100-PCIE-40GB"
+    count: int = 2
+    memory_mib: int | None = msgspec.field(default=None, name="memoryMiB")
+    mig: bool = True
+
+
+@dataclass(frozen=True)
+class Item:
+    product: str
+    model: Model
+    memory_mib: int
+    mig: bool
+
+
+@dataclass(frozen=True)
+class Inventory:
+    gpus: tuple[Item, ...]
+
+    @classmethod
+    def parse(cls, annotations: Mapping[str, str], catalog: Catalog) -> Inventory:
+        text = annotations.get(names.EMULATED_GPUS)
+        if text is None:
+            entries = [Entry()]
+        else:
+            try:
+                entries = msgspec.json.decode(text, type=list[Entry])
+            except msgspec.DecodeError as error:
+                raise _refused(text, f"{error}; it must be a JSON list of GPUs with product and count") from None
+        return cls(tuple(item for entry in entries for item in _items(entry, catalog)))
+
+
+def _items(entry: Entry, catalog: Catalog) -> list[Item]:
+    if not 0 <= entry.count <= LARGEST_COUNT:
+        raise _refused(entry.count, f"count must be from 0 to {LARGEST_COUNT}")
+    model = catalog.find(entry.product, entry.memory_mib)
+    if model is None:
+        known = ", ".join(sorted(model.id for model in catalog))
+        raise _refused(entry.product, f"product must be a name that drivers give, or one of {known}")
+    if entry.mig and not model.profiles:
+        raise _refused(entry.product, 'this model cannot be sliced: add "mig": false')
+    memory = entry.memory_mib or model.memory_mib
+    return [Item(entry.product, model, memory, entry.mig)] * entry.count
+
+
+def _refused(value: object, fix: str) -> Refused:
+    return Refused(f"node annotation {names.EMULATED_GPUS}: {value!r}: {fix}")

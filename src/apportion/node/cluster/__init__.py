@@ -1,0 +1,1 @@
+"""Facing the API server: claims, pods of this node, the NodeAccelerator, the label of the MIG layout."""

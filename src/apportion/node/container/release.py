@@ -1,0 +1,131 @@
+"""Taking back what containers no longer need: CDI files, then slices, then claims.
+
+Works pod by pod, woken by changes and looked at again every few seconds, so that nothing depends on
+having seen an event. A pod is over when the API says so (by uid, never by name) and the kernel agrees.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from apportion.apis.claims import AllocationClaim
+from apportion.cluster.events import Recorder, Regarding
+from apportion.node.cluster.claim_store import ClaimStore
+from apportion.node.cluster.pod_lifecycle import PodLifecycle, PodState
+from apportion.node.cluster.pod_watch import PodWatch
+from apportion.node.container.cdi import CdiFolder
+from apportion.node.container.cgroups import Cgroups
+from apportion.node.hardware.partitioner import PartitionError
+from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
+from apportion.node.hardware.slicing import Slicing
+from apportion.node.locks import Locks
+from apportion.node.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Release:
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        store: ClaimStore,
+        pods: PodWatch,
+        slicing: Slicing,
+        records: SliceRecords,
+        folder: CdiFolder,
+        cgroups: Cgroups,
+        locks: Locks,
+        recorder: Recorder,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._pods = pods
+        self._slicing = slicing
+        self._records = records
+        self._folder = folder
+        self._cgroups = cgroups
+        self._locks = locks
+        self._recorder = recorder
+
+    def pods(self) -> set[str]:
+        """The uids of all pods of which anything is left."""
+        claimed = {claim.spec.pod_ref.uid for claim in self._store.all()}
+        return claimed | {entry.pod_uid for entry in self._records} | self._folder.pods()
+
+    async def reconcile(self, uid: str) -> float | None:
+        """Release what is over; returns seconds until the next look if something is about to be over."""
+        async with self._locks.pod(uid):
+            found = self._store.of_pod(uid)
+            reference = found[0].spec.pod_ref if found else None
+            life = await self._pods.life(uid, reference)
+            await self._drop_unused(found)
+            if life.state is PodState.unbound:
+                return None
+            return await self._release(uid, found, life)
+
+    async def _release(self, uid: str, found: list[AllocationClaim], life: PodLifecycle) -> float | None:
+        due = [claim for claim in found if life.over_for(claim.spec.containers)]
+        orphans = self._orphans(uid, found) if life.over else []
+        if not due and not life.over:
+            return None
+        if self._still_runs(uid, life):
+            return self._settings.drain_seconds
+        self._remove_files(uid, life)
+        if life.refusal and found:
+            self._explain(found, life.refusal)
+        waits = [await self._free(claim) for claim in due]
+        waits += [await self._free_orphan(entry) for entry in orphans]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _orphans(self, uid: str, found: list[AllocationClaim]) -> list[SliceRecord]:
+        """Slices whose claim somebody removed by force."""
+        named = {claim.name for claim in found}
+        return [entry for entry in self._records.of_pod(uid) if entry.claim not in named]
+
+    def _still_runs(self, uid: str, life: PodLifecycle) -> bool:
+        if life.over:
+            return self._cgroups.running(uid)
+        return any(self._cgroups.running(uid, container_id) for container_id in life.ended.values() if container_id)
+
+    def _remove_files(self, uid: str, life: PodLifecycle) -> None:
+        for name, owner in self._folder.of_pod(uid).items():
+            if life.over_for(owner.containers):
+                self._folder.remove(name, uid)
+
+    async def _free(self, claim: AllocationClaim) -> float | None:
+        entry = self._records.get(claim.name)
+        if entry is not None and not await self._unmake(entry, claim):
+            return self._settings.busy_seconds
+        await self._store.remove(claim)
+        self._records.remove(claim.name)
+        log.info("claim %s is released", claim.name)
+        return None
+
+    async def _free_orphan(self, entry: SliceRecord) -> float | None:
+        if not await self._unmake(entry, None):
+            return self._settings.busy_seconds
+        self._records.remove(entry.claim)
+        return None
+
+    async def _unmake(self, entry: SliceRecord, claim: AllocationClaim | None) -> bool:
+        try:
+            await self._slicing.unmake(entry)
+        except PartitionError as error:
+            log.warning("claim %s cannot be released yet: %s", entry.claim, error)
+            if claim is not None:
+                await self._store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {error}")
+            return False
+        return True
+
+    async def _drop_unused(self, found: list[AllocationClaim]) -> None:
+        """Claims that are being deleted before any slice was made for them."""
+        for claim in found:
+            if claim.metadata.deleting and self._records.get(claim.name) is None:
+                await self._store.remove(claim)
+
+    def _explain(self, found: list[AllocationClaim], refusal: str) -> None:
+        pod = found[0].spec.pod_ref
+        freed = ", ".join(f"{claim.spec.profile} on {claim.spec.gpu_uuid}" for claim in found)
+        text = f"The kubelet refused this pod ({refusal}). Its slices are free again: {freed}"
+        self._recorder.warn(Regarding.pod(pod.namespace, pod.name, pod.uid), "SlicesFreed", text)

@@ -1,0 +1,99 @@
+"""What the driver says, looked at again and again, and what follows from it for the kubelet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from apportion.node.hardware.layouts import Layouts
+from apportion.node.hardware.partitioner import Gpu, Partitioner, PartitionError
+from apportion.node.kubelet import capacity, device_holders, existing_devices
+from apportion.node.kubelet.allocations import Allocations
+from apportion.node.kubelet.device_holders import DeviceHolders
+from apportion.node.kubelet.device_plugin import Device, Plugin
+from apportion.node.kubelet.registration import Registrar
+
+log = logging.getLogger(__name__)
+
+MakePlugin = Callable[[str], Plugin]
+
+
+class Hardware:
+    """The node's GPUs as last seen. `fault` says why nothing is known."""
+
+    def __init__(
+        self,
+        driver: Partitioner,
+        registrar: Registrar,
+        allocations: Allocations,
+        holders: DeviceHolders,
+        layouts: Layouts,
+        make: MakePlugin,
+    ) -> None:
+        self._driver = driver
+        self._registrar = registrar
+        self._allocations = allocations
+        self._holders = holders
+        self._make = make
+        self.layouts = layouts
+        self._annotations: Mapping[str, str] | None = None
+        self.gpus: Sequence[Gpu] = ()
+        self.fault: PartitionError | None = None
+        self._offer = True
+
+    async def look(self, annotations: Mapping[str, str], *, offer: bool = True) -> None:
+        """Ask the driver, and tell the kubelet what it has; without `offer` only what containers hold is healthy."""
+        self._offer = offer
+        try:
+            if annotations != self._annotations:
+                await self._driver.configure(annotations)
+                self._annotations = dict(annotations)
+            self.gpus = await self._driver.discover()
+            if await self.layouts.apply(annotations, self.gpus):
+                self.gpus = await self._driver.discover()
+            self.gpus = self.layouts.waiting(self.gpus)
+        except PartitionError as error:
+            if str(error) != str(self.fault):
+                log.warning("%s", error)
+            self.fault = error
+            return
+        self.fault = None
+        if not offer:  # another plugin serves NVIDIA's own names here
+            for resource in [
+                each.resource
+                for each in self._registrar.plugins()
+                if device_holders.names_existing_devices(each.resource)
+            ]:
+                await self._registrar.remove(resource)
+        self._announce(capacity.amounts(self.gpus))
+
+    def _announce(self, amounts: Mapping[str, capacity.Amount]) -> None:
+        for resource, amount in amounts.items():
+            if self._registrar.get(resource) is None and amount.total:
+                self._registrar.add(self._make(resource))
+        existing = self._existing()
+        for resource in existing:
+            if self._registrar.get(resource) is None:
+                self._registrar.add(self._make(resource))
+        for plugin in self._registrar.plugins():
+            if device_holders.names_existing_devices(plugin.resource):
+                plugin.announce(existing.get(plugin.resource, []))
+            else:
+                plugin.announce(self._devices(plugin.resource, amounts.get(plugin.resource, capacity.Amount())))
+
+    def _existing(self) -> dict[str, list[Device]]:
+        if not self._offer or not self._driver.kind.startswith("nvidia"):
+            return {}
+        return existing_devices.devices(self.gpus, self.layouts.draining, self._holders.held)
+
+    def _devices(self, resource: str, amount: capacity.Amount) -> list[Device]:
+        allocated = self._allocations.allocated(resource)
+        ids = capacity.device_ids(resource, amount.total)
+        if allocated.difference(ids):
+            ids = capacity.keep_allocated(ids, self._holders.allocated(resource))
+        if self._offer and amount.healthy == amount.total:
+            return [Device(name) for name in ids]
+        healthy = capacity.choose_healthy(ids, amount.healthy, allocated) if self._offer else set(allocated)
+        if self.layouts.draining:  # what runs on a GPU that takes nothing new must survive a restart of the kubelet
+            healthy |= allocated
+        return [Device(name, name in healthy) for name in ids]

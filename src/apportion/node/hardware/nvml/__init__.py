@@ -1,0 +1,1 @@
+"""The driver for NVIDIA GPUs, through NVML."""

@@ -1,0 +1,23 @@
+"""Which processes use a GPU, and how much of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pynvml
+
+from apportion.node.hardware.partitioner import Process
+
+NO_INSTANCE = 0xFFFFFFFF
+BYTES_PER_MIB = 1 << 20
+
+
+def of_device(device: Any, uuid: str, slices: Mapping[int, str]) -> list[Process]:
+    """Processes of a GPU; those in a slice count for that slice, known by the id of its GPU instance."""
+    found = []
+    for entry in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
+        inside = slices.get(entry.gpuInstanceId, uuid) if entry.gpuInstanceId != NO_INSTANCE else uuid
+        # A driver that may not tell says so with None.
+        found.append(Process(entry.pid, inside, (entry.usedGpuMemory or 0) // BYTES_PER_MIB))
+    return found

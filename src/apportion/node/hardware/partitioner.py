@@ -1,0 +1,194 @@
+"""What the agent needs from hardware that can be cut into slices.
+
+A partitioner knows the GPUs of one node, what they can be cut into and where, and cuts them. It knows
+nothing of pods, claims or the kubelet; the agent knows nothing of NVML. Slices are addressed by their
+place (GPU, profile, start), because a place is known before a slice exists and its uuid is not.
+
+All methods may be called concurrently; create and destroy never two at a time for one GPU.
+
+    PartitionError              a call that did not do what was asked; `reason` is stable
+    ├── Busy                    a process still uses the slice: try again
+    ├── PlaceTaken              another slice stands there
+    ├── GpuLost                 the GPU does not answer
+    ├── Refused                 the hardware will never do this (profile, place, mode)
+    └── Unavailable             the driver itself does not work
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True)
+class ProfileFacts:
+    """One way to cut a GPU: `size` units, from any of `starts`, at most `limit` times per GPU (0: as places allow)."""
+
+    name: str
+    size: int
+    starts: tuple[int, ...]
+    limit: int = 0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. It can be cut only if `sliced` (MIG mode is on); `fault` says why it is not healthy.
+
+    `fixed` are slices that were cut beforehand: containers get these, and no others are made on this GPU.
+    It is None where nobody has laid the GPU out.
+    """
+
+    uuid: str
+    model: str
+    memory_mib: int
+    sliced: bool
+    profiles: tuple[ProfileFacts, ...] = ()
+    fault: str = ""
+    fixed: tuple[Slice, ...] | None = None
+
+    @property
+    def healthy(self) -> bool:
+        return not self.fault
+
+    def profile(self, name: str) -> ProfileFacts | None:
+        return next((profile for profile in self.profiles if profile.name == name), None)
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where a slice stands, or is to stand."""
+
+    gpu: str
+    profile: str
+    start: int
+    size: int
+
+    def overlaps(self, other: Place) -> bool:
+        if self.gpu != other.gpu:
+            return False
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
+    def __str__(self) -> str:
+        return f"{self.profile} at {self.start}+{self.size} of {self.gpu}"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice that exists. Without a uuid it is half made: no container can use it yet."""
+
+    place: Place
+    uuid: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a GPU is to be: whole, or cut into exactly these slices, or (none) cut on demand."""
+
+    sliced: bool
+    places: tuple[Place, ...] = ()
+
+
+class PartitionError(Exception):
+    reason: ClassVar[str] = "PartitionFailed"
+
+
+class Busy(PartitionError):
+    reason = "Busy"
+
+
+class PlaceTaken(PartitionError):
+    reason = "PlaceTaken"
+
+
+class GpuLost(PartitionError):
+    reason = "GPULost"
+
+
+class Refused(PartitionError):
+    reason = "Refused"
+
+
+class Unavailable(PartitionError):
+    reason = "DriverUnavailable"
+
+
+class Partitioner(Protocol):
+    """One node's hardware. `kind` names the technique, e.g. `nvidia-mig`."""
+
+    kind: str
+
+    async def configure(self, annotations: Mapping[str, str]) -> None:
+        """Told at the start and whenever the annotations of the Node change."""
+
+    async def discover(self) -> Sequence[Gpu]:
+        """All GPUs with their profiles, their places and their health, in a stable order."""
+
+    async def slices(self) -> Sequence[Slice]:
+        """Every slice on every GPU that answers, whoever made it."""
+
+    async def create(self, place: Place) -> Slice:
+        """Make the slice at exactly this place; each one gets a uuid that never was before."""
+
+    async def destroy(self, place: Place) -> None:
+        """Remove the slice at this place; nothing there is success."""
+
+    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+        """The environment with which a container sees exactly these slices, in this order."""
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class LaysOut(Protocol):
+    """A partitioner whose GPUs can be cut beforehand."""
+
+    async def lay_out(self, gpu: str, layout: Layout | None) -> None:
+        """Give an empty GPU this layout; None gives back the mode that it has by itself."""
+
+
+@runtime_checkable
+class HasDevices(Protocol):
+    """A partitioner whose slices are reached through files of the node."""
+
+    async def device_nodes(self, uuids: Sequence[str]) -> Sequence[str]:
+        """The files under /dev that a container needs for these slices or GPUs."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process on a GPU: `device` is the uuid of its slice, or of the GPU where there is none."""
+
+    pid: int
+    device: str
+    memory_mib: int
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A partitioner that can tell who uses its GPUs."""
+
+    async def processes(self) -> Sequence[Process]:
+        """Every process on every GPU that answers, with the memory that it uses."""
+
+
+@runtime_checkable
+class MountsFiles(Protocol):
+    """A partitioner that gives containers files of the node, one set per CDI device."""
+
+    async def update_files(self, held: Collection[str]) -> None:
+        """Bring the node's own files up to date; `held` are the devices that pods hold."""
+
+    async def mounts(self, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+        """(host path, container path) of each file for a container with these slices or GPUs."""
+
+    def remove_files(self, device: str) -> None:
+        """Nobody uses this CDI device any more."""
+
+
+async def device_nodes(driver: Partitioner, uuids: Sequence[str]) -> Sequence[str]:
+    return await driver.device_nodes(uuids) if isinstance(driver, HasDevices) else ()
+
+
+async def mounts(driver: Partitioner, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+    return await driver.mounts(device, uuids) if isinstance(driver, MountsFiles) else ()

@@ -1,0 +1,92 @@
+"""The agent's own records of the slices it makes, kept on the node's disk.
+
+An entry reserves a place and is struck out only after its claim is gone. `making` is written directly
+before the slice is made, the uuid directly after. So whatever instruction the agent dies at, the records say
+which places are spoken for and which slices on the GPUs are ours: the one with the entry's uuid, or, while
+it was being made, the one at the entry's place. Any other slice is somebody else's and is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from apportion.node import atomic_files
+from apportion.node.hardware.partitioner import Place, Slice
+
+FILE_NAME = "slices.json"
+
+log = logging.getLogger(__name__)
+
+
+class SliceRecord(msgspec.Struct, rename="camel", frozen=True):
+    """One slice: of which claim, whose pod, where; and its uuid once it was made.
+
+    Books of older agents lack `making`: what they had not finished is nobody's, and is left alone.
+    """
+
+    claim: str
+    pod_uid: str
+    place: Place
+    uuid: str = ""
+    making: bool = False
+
+    def owns(self, found: Slice) -> bool:
+        """Is this the entry's slice? One without a uuid is half made, or half destroyed."""
+        if found.place != self.place:
+            return False
+        return found.uuid in ("", self.uuid) if self.uuid else self.making
+
+
+class SliceRecords:
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / FILE_NAME
+        self._entries: dict[str, SliceRecord] = {}
+
+    def load(self) -> None:
+        """Records that cannot be read count as lost: the claims' status is the second witness."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            entries = msgspec.json.decode(self._path.read_bytes(), type=list[SliceRecord])
+        except FileNotFoundError:
+            entries = []
+        except msgspec.DecodeError as error:
+            log.warning("%s cannot be read (%s): starting from the claims alone", self._path, error)
+            self._path.replace(self._path.with_suffix(".unreadable"))
+            entries = []
+        self._entries = {entry.claim: entry for entry in entries}
+
+    def put(self, entry: SliceRecord) -> None:
+        if self._entries.get(entry.claim) != entry:
+            self._save({**self._entries, entry.claim: entry})
+
+    def remove(self, claim: str) -> None:
+        if claim in self._entries:
+            self._save({name: entry for name, entry in self._entries.items() if name != claim})
+
+    def get(self, claim: str) -> SliceRecord | None:
+        return self._entries.get(claim)
+
+    def of_pod(self, pod_uid: str) -> list[SliceRecord]:
+        return [entry for entry in self._entries.values() if entry.pod_uid == pod_uid]
+
+    def overlapping(self, claim: str, place: Place) -> SliceRecord | None:
+        """Another claim's entry that overlaps this place."""
+        return next((e for e in self._entries.values() if e.claim != claim and e.place.overlaps(place)), None)
+
+    def at(self, place: Place) -> SliceRecord | None:
+        return next((entry for entry in self._entries.values() if entry.place == place), None)
+
+    def __iter__(self) -> Iterator[SliceRecord]:
+        return iter(list(self._entries.values()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _save(self, entries: dict[str, SliceRecord]) -> None:
+        # First the disk, then the memory: a full disk must not leave us believing what is not written.
+        atomic_files.write(self._path, msgspec.json.encode(list(entries.values())))
+        self._entries = entries

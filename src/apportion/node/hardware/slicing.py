@@ -1,0 +1,98 @@
+"""One claim, one slice: made at most once, adopted if it is there, destroyed only if it is ours.
+
+The last judge of who gets a place is here, because every slice of the node passes through here: a place
+that another claim's entry covers is taken, whatever any scheduler believed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from apportion.node.hardware.partitioner import Partitioner, Place, PlaceTaken, Refused, Slice
+from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
+from apportion.node.locks import Locks
+
+
+class Slicing:
+    def __init__(self, driver: Partitioner, records: SliceRecords, locks: Locks) -> None:
+        self._driver = driver
+        self._records = records
+        self._locks = locks
+
+    async def reserve(self, claim: str, pod_uid: str, place: Place) -> SliceRecord:
+        """Record the place for this claim, or raise PlaceTaken."""
+        known = self._records.get(claim)
+        if known is not None and known.place == place:
+            return known
+        if known is not None and await self._of(known) is not None:
+            raise PlaceTaken(f"the claim was changed to {place} after its slice was made: {known.place}")
+        async with self._locks.gpu(place.gpu):
+            rival = self._records.overlapping(claim, place)
+            if rival is not None:
+                raise PlaceTaken(f"{place} is taken by claim {rival.claim} ({rival.place})")
+            other = await self._overlapping(place)
+            if other is not None:
+                raise PlaceTaken(f"{place} is taken by {other.uuid or 'a slice'}, which Apportion did not make")
+            entry = SliceRecord(claim, pod_uid, place)
+            self._records.put(entry)
+            return entry
+
+    async def uuid_of(self, entry: SliceRecord) -> str:
+        """The uuid of the entry's slice if it exists, else an empty text."""
+        found = await self._of(entry) if entry.uuid else None
+        return found.uuid if found else ""
+
+    async def make(self, entry: SliceRecord) -> str:
+        """The uuid of the slice that the entry speaks of, made if need be.
+
+        PlaceTaken if it cannot be had there, for whatever reason: then nothing of ours stands there.
+        """
+        async with self._locks.gpu(entry.place.gpu):
+            entry = self._records.get(entry.claim) or entry
+            found = await self._at(entry.place)
+            if found is not None and not entry.owns(found):
+                raise PlaceTaken(f"{entry.place} holds {found.uuid or 'a slice'}, which Apportion did not make")
+            if found is not None and found.uuid:
+                made = found
+            else:
+                if found is not None:  # half made when the agent died
+                    await self._driver.destroy(entry.place)
+                made = await self._create(entry)
+            self._records.put(msgspec.structs.replace(entry, uuid=made.uuid, making=False))
+            return made.uuid
+
+    async def unmake(self, entry: SliceRecord) -> None:
+        """Destroy the entry's slice. The entry stays until its claim is gone."""
+        async with self._locks.gpu(entry.place.gpu):
+            found = await self._at(entry.place)
+            if found is not None and not entry.owns(found):
+                return  # ours went with a reset of the GPU or was never made, and this is somebody else's
+            if not entry.uuid and not entry.making:
+                return  # reserved, and never made
+            await self._driver.destroy(entry.place)  # also if nothing is seen: a lost GPU shows nothing
+
+    async def foreign(self) -> list[Slice]:
+        """Slices on the GPUs that no entry accounts for."""
+        return [found for found in await self._driver.slices() if not self._accounted(found)]
+
+    def _accounted(self, found: Slice) -> bool:
+        entry = self._records.at(found.place)
+        return entry is not None and entry.owns(found)
+
+    async def _create(self, entry: SliceRecord) -> Slice:
+        self._records.put(msgspec.structs.replace(entry, uuid="", making=True))
+        try:
+            return await self._driver.create(entry.place)
+        except (PlaceTaken, Refused) as error:  # any other error may have left something behind
+            self._records.put(msgspec.structs.replace(entry, uuid="", making=False))
+            raise PlaceTaken(str(error)) from error
+
+    async def _of(self, entry: SliceRecord) -> Slice | None:
+        found = await self._at(entry.place)
+        return found if found is not None and entry.owns(found) else None
+
+    async def _at(self, place: Place) -> Slice | None:
+        return next((found for found in await self._driver.slices() if found.place == place), None)
+
+    async def _overlapping(self, place: Place) -> Slice | None:
+        return next((found for found in await self._driver.slices() if found.place.overlaps(place)), None)

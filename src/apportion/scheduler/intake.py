@@ -1,0 +1,42 @@
+"""Which of the pods that have no node are ours to place: they go to the backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from apportion.apis import names
+from apportion.apis.errors import InputError
+from apportion.apis.pods import Pod
+from apportion.scheduler.backlog import Backlog
+from apportion.view.waiting import WaitingPod, WaitingPods
+
+
+class Intake:
+    """Gated pods are nobody's yet; one that asks for something that can never be right is told so."""
+
+    def __init__(
+        self,
+        waiting: WaitingPods,
+        backlog: Backlog,
+        *,
+        on_offer: Callable[[], None],
+        on_problem: Callable[[Pod, InputError], None],
+    ) -> None:
+        self._backlog = backlog
+        self._on_offer, self._on_problem = on_offer, on_problem
+        waiting.on_change(self._changed)
+
+    def _changed(self, uid: str, waiting: WaitingPod | None) -> None:
+        if waiting is None or not _ours(waiting.pod):
+            self._backlog.withdraw(uid)
+            return
+        request, problem = waiting.reading
+        if problem is not None:
+            self._backlog.withdraw(uid)
+            self._on_problem(waiting.pod, problem)
+        elif request is not None and self._backlog.offer(request):
+            self._on_offer()
+
+
+def _ours(pod: Pod) -> bool:
+    return pod.spec.scheduler_name in names.OUR_SCHEDULERS and not pod.spec.scheduling_gates

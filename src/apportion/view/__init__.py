@@ -1,0 +1,13 @@
+"""One cluster as one fleet: Kubernetes objects in, facts and answers out, for every plane, command and page.
+
+view           the whole: fleet, log of changes, waiting pods, assumptions
+informers      what follows an API server and feeds a view
+nodes, accelerators, claims, pods, volumes, namespaces
+               one feeder per kind of object, the only code that turns such an object into a part of the fleet
+requests       a pod read as a request
+waiting        pods that have no node yet
+assumptions    what this process has decided and the API server has not shown yet
+changes        what happened to the fleet, as a log with positions
+why, scene, snapshot
+               answers: why a pod waits, what `top` draws, the fleet as a file
+"""

@@ -1,0 +1,149 @@
+"""What agents report of their nodes' GPUs, as facts of the fleet.
+
+A node takes slices while its report says that it is ready and the very agent pod that wrote the report is ready
+too (S09). A report that cannot be read is logged and left out, so that one odd node takes nothing from the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from apportion.apis.accelerators import Accelerator, NodeAccelerator
+from apportion.apis.errors import ApportionError
+from apportion.apis.pods import Pod
+from apportion.core.catalog import Catalog, Model
+from apportion.core.fleet import Fleet, GpuFacts
+from apportion.view.changes import ChangeLog, Happened
+
+log = logging.getLogger(__name__)
+
+
+class Foreign(NamedTuple):
+    """A slice that we did not make; older agents do not tell its profile."""
+
+    gpu: str
+    start: int
+    size: int
+    profile: str
+
+    @property
+    def key(self) -> str:
+        return f"foreign/{self.gpu}/{self.start}/{self.size}"  # no claim can have this name
+
+
+class Report(NamedTuple):
+    """What counts of a node's report; `foreign` are slices that others made."""
+
+    gpus: tuple[GpuFacts, ...] = ()
+    ready: bool = False
+    foreign: tuple[Foreign, ...] = ()
+
+
+class GpuReader:
+    """GPUs as agents report them; each geometry is worked out once."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._models: dict[tuple[object, ...], Model] = {}
+
+    def facts(self, accelerator: NodeAccelerator) -> tuple[GpuFacts, ...]:
+        found = []
+        for gpu in accelerator.status.gpus:
+            try:
+                model = self._model(gpu)
+            except ApportionError as error:
+                log.error("GPU %s of node %s is left out: %s", gpu.uuid, accelerator.metadata.name, error)  # noqa: TRY400
+                continue
+            found.append(GpuFacts(gpu.uuid, model, gpu.mig_enabled, gpu.healthy))
+        return tuple(found)
+
+    def _model(self, gpu: Accelerator) -> Model:
+        places = tuple((profile.name, profile.size, tuple(profile.starts), profile.limit) for profile in gpu.profiles)
+        key = (gpu.model, gpu.memory_mib, places)
+        if key not in self._models:
+            base = self._catalog.find(gpu.model, gpu.memory_mib or None)
+            self._models[key] = Model.from_discovery(gpu.model, gpu.memory_mib, gpu.profiles, base)
+        return self._models[key]
+
+
+class Accelerators:
+    """Feeds agents' reports into the fleet, and knows them by node."""
+
+    def __init__(self, fleet: Fleet, changes: ChangeLog) -> None:
+        self._fleet = fleet
+        self._changes = changes
+        self._reader = GpuReader(fleet.catalog)
+        self._objects: dict[str, NodeAccelerator] = {}
+        self._reports: dict[str, Report] = {}
+        self._ready_agents: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid of a ready pod
+
+    def __iter__(self) -> Iterator[NodeAccelerator]:
+        return iter(self._objects.values())
+
+    def changed(self, old: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
+        subject = new or old
+        assert subject is not None
+        name = subject.metadata.name
+        if new is None:
+            self._objects.pop(name, None)
+        else:
+            self._objects[name] = new
+        self.refresh(name)
+
+    def agent_changed(self, subject: Pod, new: Pod | None) -> None:
+        """A pod of an agent came, changed or went."""
+        key = (subject.metadata.namespace, subject.metadata.name)
+        after = new.metadata.uid if new and new.ready and not new.metadata.deleting and not new.terminal else None
+        if self._ready_agents.get(key) == after:
+            return
+        if after is None:
+            del self._ready_agents[key]
+        else:
+            self._ready_agents[key] = after
+        for node, accelerator in self._objects.items():
+            agent = accelerator.status.agent
+            if agent is not None and (agent.namespace, agent.name) == key:
+                self.refresh(node)
+
+    def node_removed(self, node: str) -> None:
+        """The fleet has forgotten the node with its GPUs."""
+        _block_foreign(self._fleet, self._reports.pop(node, Report()).foreign, ())
+
+    def refresh(self, node: str) -> None:
+        """Bring the fleet in line with the node's report."""
+        report = self._report(node)
+        known = self._reports.get(node, Report())
+        if known == report:
+            return
+        self._reports[node] = report
+        if (known.gpus, known.ready) != (report.gpus, report.ready):
+            self._fleet.set_gpus(node, report.gpus, ready=report.ready)
+        _block_foreign(self._fleet, known.foreign, report.foreign)
+        self._changes.note(Happened.NODE_CHANGED, node)
+
+    def _report(self, node: str) -> Report:
+        accelerator = self._objects.get(node)
+        if accelerator is None:
+            return Report()
+        ready = accelerator.ready and self._has_agent(accelerator)
+        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator))
+
+    def _has_agent(self, accelerator: NodeAccelerator) -> bool:
+        agent = accelerator.status.agent
+        return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
+
+
+def _foreign_slices(accelerator: NodeAccelerator) -> tuple[Foreign, ...]:
+    gpus = accelerator.status.gpus
+    return tuple(Foreign(gpu.uuid, it.start, it.size, it.profile) for gpu in gpus for it in gpu.foreign)
+
+
+def _block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign]) -> None:
+    """Slices of others hold their places and belong to no pod; with its profile one counts for limits too."""
+    after = set(new)
+    for piece in set(old) - after:
+        fleet.remove_slice(piece.key)
+    for piece in after:
+        fleet.add_slice(piece.key, piece.gpu, piece.profile, piece.start, piece.size, "")

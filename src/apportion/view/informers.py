@@ -1,0 +1,95 @@
+"""Informers of everything that a decision rests on; they keep a view in step with an API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from apportion.apis import kinds, names
+from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.meta import Bare
+from apportion.apis.nodes import Node
+from apportion.apis.pods import Pod
+from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
+from apportion.view.view import View
+
+BY_POD, BY_NODE, BY_UID = "pod", "node", "uid"
+
+
+class Informers:
+    """Informers that the process has already can be handed in; whoever made them runs them."""
+
+    def __init__(
+        self,
+        client: Client,
+        view: View,
+        *,
+        namespace: str = names.DAS_NAMESPACE,
+        nodes: Informer[Node] | None = None,
+        namespaces: Informer[Bare] | None = None,
+        accelerators: Informer[NodeAccelerator] | None = None,
+    ) -> None:
+        self._given: tuple[Informer[Any] | None, ...] = (nodes, namespaces, accelerators)
+        self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare) if namespaces is None else namespaces
+        self.nodes = Informer(client, kinds.NODES, into=Node) if nodes is None else nodes
+        self.accelerators = (
+            Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
+            if accelerators is None
+            else accelerators
+        )
+        self.claims = Informer(
+            client,
+            kinds.ALLOCATION_CLAIMS,
+            into=AllocationClaim,
+            namespace=namespace,
+            indexes={
+                BY_POD: lambda claim: [claim.spec.pod_ref.uid],
+                BY_NODE: lambda claim: [claim.spec.nodename],
+            },
+        )
+        self.pods = Informer(client, kinds.PODS, into=Pod, indexes={BY_UID: lambda pod: [pod.metadata.uid]})
+        self.volume_claims = Informer(client, kinds.PERSISTENT_VOLUME_CLAIMS, into=PersistentVolumeClaim)
+        self.volumes = Informer(client, kinds.PERSISTENT_VOLUMES, into=PersistentVolume)
+        self.storage_classes = Informer(client, kinds.STORAGE_CLASSES, into=StorageClass)
+        self._storage: tuple[Informer[Any], ...] = (self.storage_classes, self.volumes, self.volume_claims)
+        self._feed(view)
+
+    def _feed(self, view: View) -> None:
+        if view.volumes is None:
+            self._storage = ()
+        else:
+            self.storage_classes.on_change(view.volumes.class_changed)
+            self.volumes.on_change(view.volumes.volume_changed)
+            self.volume_claims.on_change(view.volumes.claim_changed)
+        self.namespaces.on_change(view.namespaces.changed)
+        self.nodes.on_change(view.nodes.changed)
+        self.accelerators.on_change(view.accelerators.changed)
+        self.claims.on_change(view.claims.changed)
+        self.pods.on_change(view.pods.changed)
+
+    @property
+    def all(self) -> tuple[Informer[Any], ...]:
+        """Those that were made here, in the order in which they are best read."""
+        used = (self.namespaces, *self._storage, self.nodes, self.accelerators, self.claims, self.pods)
+        return tuple(informer for informer in used if not any(informer is each for each in self._given))
+
+    async def load(self) -> None:
+        """Read everything once, without following; raises what the server says against it."""
+        for informer in self.all:
+            await informer.load()
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Follow the cluster as long as the block lasts."""
+        tasks = [asyncio.create_task(informer.run()) for informer in self.all]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

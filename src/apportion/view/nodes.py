@@ -1,0 +1,47 @@
+"""Nodes as facts of the fleet."""
+
+from __future__ import annotations
+
+import logging
+
+from apportion.apis.errors import InputError
+from apportion.apis.nodes import Node
+from apportion.core.fleet import Fleet, NodeFacts
+from apportion.view.accelerators import Accelerators
+from apportion.view.changes import ChangeLog, Happened
+
+log = logging.getLogger(__name__)
+
+
+def node_facts(node: Node) -> NodeFacts:
+    """A node whose amounts cannot be read offers nothing, so that it takes nothing from the others."""
+    try:
+        allocatable = node.allocatable()
+    except InputError as error:
+        log.error("node %s offers nothing: %s", node.metadata.name, error)  # noqa: TRY400
+        allocatable = {}
+    spec = node.spec
+    return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)
+
+
+class Nodes:
+    """Feeds nodes into the fleet."""
+
+    def __init__(self, fleet: Fleet, changes: ChangeLog, accelerators: Accelerators) -> None:
+        self._fleet = fleet
+        self._changes = changes
+        self._accelerators = accelerators
+
+    def changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            assert old is not None
+            self._fleet.remove_node(old.metadata.name)
+            self._accelerators.node_removed(old.metadata.name)
+            self._changes.note(Happened.NODE_CHANGED, old.metadata.name)
+            return
+        facts = node_facts(new)
+        known = self._fleet.nodes.get(facts.name)
+        if known is None or known.facts != facts:
+            self._fleet.set_node(facts)
+            self._changes.note(Happened.NODE_CHANGED, facts.name)
+        self._accelerators.refresh(facts.name)

@@ -1,0 +1,133 @@
+"""Pods in the fleet: bound ones hold what they ask for until their containers have ended, others wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import msgspec
+
+from apportion.apis import names
+from apportion.apis.pods import Pod
+from apportion.cluster.pending_writes import PendingWrites
+from apportion.core.fleet import Fleet
+from apportion.view.accelerators import Accelerators
+from apportion.view.changes import ChangeLog, Happened
+from apportion.view.requests import ended, read
+from apportion.view.waiting import WaitingPod, WaitingPods
+
+log = logging.getLogger(__name__)
+
+SCHEDULED = "PodScheduled"
+
+
+class Pods:
+    """Feeds pods into the fleet, and knows them by uid. `pending` are bindings that we wrote and have not seen."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        changes: ChangeLog,
+        waiting: WaitingPods,
+        accelerators: Accelerators,
+        pending: PendingWrites[Pod],
+    ) -> None:
+        self._fleet = fleet
+        self._changes = changes
+        self._waiting = waiting
+        self._accelerators = accelerators
+        self._objects: dict[str, Pod] = {}
+        self.pending = pending
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(self._objects.values())
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, uid: str) -> Pod | None:
+        return self._objects.get(uid)
+
+    def condition_message(self, uid: str) -> str:
+        """What the pod's condition PodScheduled says."""
+        pod = self._objects.get(uid)
+        return message_of(pod) if pod is not None else ""
+
+    def changed(self, old: Pod | None, new: Pod | None) -> None:
+        subject = new or old
+        assert subject is not None
+        uid = subject.metadata.uid
+        if new is None:
+            self._objects.pop(uid, None)
+        else:
+            self._objects[uid] = new
+        if subject.metadata.labels.get(names.APP_LABEL) == names.AGENT_APP:
+            self._accelerators.agent_changed(subject, new)
+        if old is not None and new is not None and _same_wish(old, new):
+            return
+        if new is None or ended(new):
+            self.pending.shown(uid)
+            self._waiting.remove(uid)
+            self._leave(uid)
+        elif new.spec.node_name:
+            self._bound(old, new)
+        elif new.metadata.deleting:
+            self._waiting.remove(uid)
+        else:
+            self._waiting.add(uid, WaitingPod(new, read(new)))
+
+    def drop(self, uid: str) -> None:
+        """A binding that we meant to write is not on the server."""
+        if self.pending.drop(uid):
+            self._leave(uid)
+
+    def _bound(self, old: Pod | None, pod: Pod) -> None:
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        assumed = self.pending.shown(uid, pod)
+        self._waiting.remove(uid)
+        known = self._fleet.pod_nodes.get(uid)
+        if assumed and known == node and old is not None and _only_bound(old, pod):
+            self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
+            return
+        request, problem = read(pod)
+        if request is None:
+            log.error("pod %s/%s is not counted: %s", pod.metadata.namespace, pod.metadata.name, problem)
+            self._leave(uid)
+            return
+        if known == node and self._fleet.nodes[node].pods[uid] == request:
+            return
+        self._fleet.add_pod(request, node)
+        if known is not None and known != node:
+            self._changes.note(Happened.POD_GONE, known, uid)
+        self._changes.note(Happened.POD_CAME, node, uid)
+
+    def _leave(self, uid: str) -> None:
+        node = self._fleet.pod_nodes.get(uid)
+        if node is not None:
+            self._fleet.remove_pod(uid)
+            self._changes.note(Happened.POD_GONE, node, uid)
+
+
+def message_of(pod: Pod) -> str:
+    """What the condition PodScheduled says."""
+    return next((entry.message for entry in pod.status.conditions if entry.type == SCHEDULED), "")
+
+
+def _only_bound(old: Pod, new: Pod) -> bool:
+    """Nothing but the node was added."""
+    return (
+        msgspec.structs.replace(new.spec, node_name="") == old.spec
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+    )
+
+
+def _same_wish(old: Pod, new: Pod) -> bool:
+    """Only the pod's state was reported again, nothing that a decision rests on."""
+    return (
+        old.spec == new.spec
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.deleting == new.metadata.deleting
+        and ended(old) == ended(new)
+    )

@@ -1,0 +1,105 @@
+"""Every GPU with its slices and pods, and who waits and why, as plain data for whoever draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from apportion.apis import names
+from apportion.apis.accelerators import Accelerator
+from apportion.core.ledger import Gpu as Ledger
+from apportion.core.node import NodeState
+from apportion.view.pods import message_of
+from apportion.view.view import View
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One slice; `state` is its claim's."""
+
+    profile: str
+    start: int
+    size: int
+    owner: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of a node with its slices. Without units it is not in MIG mode: `owner` has it whole."""
+
+    uuid: str
+    model: str
+    units: int
+    slices: tuple[Slice, ...]
+    owner: str = ""
+    healthy: bool = True
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`notes` say what is wrong with a node; `waiting` are pods with their reasons."""
+
+    nodes: dict[str, list[Gpu]]
+    notes: dict[str, str] = field(default_factory=dict)
+    waiting: list[tuple[str, str]] = field(default_factory=list)
+
+
+def scene(view: View) -> Scene:
+    """The cluster as the scheduler sees it."""
+    nodes = {node.name: node for node in view.fleet if node.gpus}
+    states = {claim.name: claim.state for claim in view.claims}
+    fixed = {gpu.uuid: _fixed(gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
+    return Scene(
+        nodes={
+            name: [fixed.get(uuid) or _gpu(view, gpu, states) for uuid, gpu in node.gpus.items()]
+            for name, node in nodes.items()
+        },
+        notes={name: note for name, node in nodes.items() if (note := _note(node))},
+        waiting=list(_waiting(view)),
+    )
+
+
+def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
+    slices = [
+        Slice(piece.profile, piece.start, piece.size, _pod_name(view, piece.owner), states.get(key, ""))
+        for key, piece in gpu.slices.items()
+    ]
+    return Gpu(
+        uuid=gpu.uuid,
+        model=gpu.facts.model.product_names[0] if gpu.facts.model.product_names else gpu.facts.model.id,
+        units=gpu.grid.units if gpu.facts.mig else 0,
+        slices=tuple(sorted(slices, key=lambda piece: piece.start)),
+        owner=_pod_name(view, gpu.whole or ""),
+        healthy=gpu.facts.healthy,
+    )
+
+
+def _pod_name(view: View, uid: str) -> str:
+    """namespace/name, the uid of a pod that is gone."""
+    pod = view.pods.get(uid)
+    return f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
+
+
+def _fixed(gpu: Accelerator) -> Gpu:
+    """A GPU that was cut beforehand: which pod has which slice only its kubelet knows."""
+    slices = tuple(Slice(piece.profile, piece.start, piece.size, "", "") for piece in gpu.fixed)
+    return Gpu(gpu.uuid, gpu.model, max(piece.start + piece.size for piece in slices), slices, healthy=gpu.healthy)
+
+
+def _note(node: NodeState) -> str:
+    if not node.ready:
+        return "its agent is not ready"
+    return "cordoned" if node.facts is not None and node.facts.unschedulable else ""
+
+
+def _waiting(view: View) -> Iterator[tuple[str, str]]:
+    """Pods of our schedulers without a node, with what they were told; gated ones too."""
+    pods = sorted((each.pod for each in view.waiting), key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
+    for pod in pods:
+        if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
+            continue
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        current = view.pods.get(pod.metadata.uid) or pod
+        reason = f"scheduling gates hold it back: {gates}" if gates else message_of(current)
+        yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not decided yet"

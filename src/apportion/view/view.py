@@ -1,0 +1,42 @@
+"""The view of one cluster: its fleet, fed by one feeder per kind of object, and what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.pods import Pod
+from apportion.cluster import clock
+from apportion.cluster.pending_writes import PendingWrites
+from apportion.core.catalog import Catalog
+from apportion.core.fleet import Fleet
+from apportion.view.accelerators import Accelerators
+from apportion.view.assumptions import Assumptions
+from apportion.view.changes import ChangeLog
+from apportion.view.claims import Claims
+from apportion.view.namespaces import Namespaces
+from apportion.view.nodes import Nodes
+from apportion.view.pods import Pods
+from apportion.view.volumes import Volumes
+from apportion.view.waiting import WaitingPods
+
+
+class View:
+    """Tell it of objects by `view.KIND.changed(old, new)`, in any order; decide on `view.fleet`.
+
+    `volumes` False: nobody tells of volumes, and nothing is decided by them.
+    """
+
+    def __init__(
+        self, catalog: Catalog | None = None, *, volumes: bool = True, now: Callable[[], float] = clock.elapsed
+    ) -> None:
+        self.fleet = Fleet(catalog or Catalog.shipped())
+        self.changes = ChangeLog()
+        self.waiting = WaitingPods()
+        self.namespaces = Namespaces(self.fleet)
+        self.volumes = Volumes(self.fleet, self.changes) if volumes else None
+        self.accelerators = Accelerators(self.fleet, self.changes)
+        self.nodes = Nodes(self.fleet, self.changes, self.accelerators)
+        self.claims = Claims(self.fleet, self.changes, PendingWrites[AllocationClaim](now))
+        self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, PendingWrites[Pod](now))
+        self.assumptions = Assumptions(self.pods, self.claims)

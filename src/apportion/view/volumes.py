@@ -1,0 +1,98 @@
+"""PersistentVolumeClaims, volumes and storage classes as facts of the fleet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from apportion.apis import quantity
+from apportion.apis.errors import InputError
+from apportion.apis.meta import ObjectMeta
+from apportion.apis.volumes import (
+    STORAGE,
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Quantities,
+    StorageClass,
+)
+from apportion.core.fleet import Fleet
+from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
+from apportion.view.changes import ChangeLog, Happened
+
+log = logging.getLogger(__name__)
+
+
+class Volumes:
+    """Feeds claims, volumes and classes into the fleet's storage."""
+
+    def __init__(self, fleet: Fleet, changes: ChangeLog) -> None:
+        self._storage = fleet.storage = Storage()
+        self._changes = changes
+
+    def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        self._set(self._storage.claims, old, new, claim_facts)
+
+    def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        self._set(self._storage.volumes, old, new, volume_facts)
+
+    def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        self._set(self._storage.classes, old, new, class_facts)
+
+    def _set(self, table: dict[str, Any], old: Any, new: Any, facts_of: Callable[[Any], Any]) -> None:
+        key = _key((new or old).metadata)
+        before = table.get(key)
+        if new is None:
+            table.pop(key, None)
+        else:
+            table[key] = facts_of(new)
+        if table.get(key) != before:
+            self._changes.note(Happened.STORAGE_CHANGED)
+
+
+def claim_facts(claim: PersistentVolumeClaim) -> ClaimFacts:
+    spec = claim.spec
+    return ClaimFacts(
+        volume=spec.volume_name,
+        storage_class=spec.storage_class_name,
+        access_modes=tuple(spec.access_modes),
+        volume_mode=spec.volume_mode,
+        size=_size(spec.resources.requests),
+        selector=spec.selector,
+        deleting=claim.metadata.deleting,
+    )
+
+
+def volume_facts(volume: PersistentVolume) -> VolumeFacts:
+    spec = volume.spec
+    return VolumeFacts(
+        node_affinity=spec.node_affinity.required if spec.node_affinity else None,
+        labels=volume.metadata.labels,
+        claim=f"{spec.claim_ref.namespace}/{spec.claim_ref.name}" if spec.claim_ref else "",
+        storage_class=spec.storage_class_name,
+        access_modes=tuple(spec.access_modes),
+        volume_mode=spec.volume_mode,
+        size=_size(spec.capacity),
+        phase=volume.status.phase,
+    )
+
+
+def class_facts(kind: StorageClass) -> ClassFacts:
+    return ClassFacts(
+        provisioner=kind.provisioner,
+        waits_for_pod=kind.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER,
+        allowed_topologies=tuple(term.selector() for term in kind.allowed_topologies),
+    )
+
+
+def _size(amounts: Quantities) -> int:
+    try:
+        return quantity.whole(amounts.get(STORAGE, 0))
+    except InputError as error:
+        log.warning("a volume's size counts as 0: %s", error)
+        return 0
+
+
+def _key(meta: ObjectMeta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,0 +1,104 @@
+"""Why does this pod wait? The scheduler's own answer, on what it sees right now.
+
+Nothing is written and nothing is assumed: the same decision is made on a fleet of our own, so the sentence is
+the one that the scheduler puts into the pod's event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from apportion.apis import names
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request
+from apportion.core import cycle, sentences
+from apportion.core.plans import Plan
+from apportion.core.policies import Policy
+from apportion.core.reasons import Layer
+from apportion.core.refusals import Refusal
+from apportion.view import adoption, verdicts
+from apportion.view.pods import message_of
+from apportion.view.requests import read
+from apportion.view.verdicts import Verdict
+from apportion.view.view import View
+
+
+class State(StrEnum):
+    """How far a pod has come."""
+
+    WAITING = "waiting"  # no node can take it now
+    FITS = "fits"  # a node can take it: the scheduler has not got to it yet, or none leads
+    GATED = "gated"
+    INVALID = "invalid"  # it asks for something that can never be right
+    PLACED = "placed"  # it has a node, its containers do not run yet
+    RUNNING = "running"
+    ENDED = "ended"
+    LEAVING = "leaving"
+    FOREIGN = "foreign"  # another scheduler's business
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`sentence` says it all; `told` is what the pod's condition says, from the scheduler itself."""
+
+    pod: str
+    state: State
+    sentence: str
+    layer: str = ""
+    node: str = ""
+    slices: tuple[AllocationClaim, ...] = ()
+    refusal: Refusal | None = None
+    told: str = ""
+
+
+def answer(view: View, pod: Pod, policy: Policy) -> Answer:
+    """What keeps this pod from running, as the cluster is now."""
+    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if pod.terminal:
+        return Answer(key, State.ENDED, f"It has ended ({pod.status.phase}).", node=pod.spec.node_name)
+    if pod.spec.node_name:
+        return _placed(key, pod, tuple(view.claims.of_pod(pod.metadata.uid)))
+    return replace(_waiting(view, key, pod, policy), told=message_of(pod))
+
+
+def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
+    if pod.metadata.deleting:
+        return Answer(key, State.LEAVING, "It is being deleted and will not be placed.")
+    if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
+        sentence = f"It is placed by the scheduler {pod.spec.scheduler_name!r}, not by Apportion."
+        return Answer(key, State.FOREIGN, sentence)
+    request, problem = read(pod)
+    if request is None or problem is not None:
+        return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
+    outcome = _decided(view, request, policy)
+    if isinstance(outcome, Plan):
+        (bind,) = outcome.binds
+        return Answer(key, State.FITS, f"Node {bind.node} can take it now.", node=bind.node)
+    state = State.GATED if request.gated else State.WAITING
+    refusal, sentence = outcome
+    return Answer(key, state, sentence, refusal.layer, refusal=refusal)
+
+
+def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
+    node = pod.spec.node_name
+    if pod.status.phase == "Running":
+        return Answer(key, State.RUNNING, f"It runs on node {node}.", node=node, slices=slices)
+    sentence = f"It has a place on node {node}; its containers have not started yet."
+    return Answer(key, State.PLACED, sentence, node=node, slices=slices)
+
+
+def _decided(view: View, request: Request, policy: Policy) -> Plan | Verdict:
+    """The scheduler's decision, taken back at once."""
+    fleet = view.fleet
+    mark = fleet.checkpoint()
+    try:
+        if not request.gated and fleet.slices_of(request.uid):
+            return adoption.decide(fleet, request, view.claims.of_pod(request.uid), policy)
+        if not request.gated and request.share is not None:
+            return verdicts.no_sharing(request)
+        outcome = cycle.decide(fleet, [request], policy)
+    finally:
+        fleet.rollback(mark)
+    return outcome if isinstance(outcome, Plan) else Verdict(outcome, sentences.of(outcome))

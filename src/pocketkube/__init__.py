@@ -1,0 +1,1 @@
+"""A Kubernetes in one process: API server, controllers, scheduler and kubelets."""

@@ -1,0 +1,1 @@
+"""Admission: the built-in plugins and the webhooks that every write passes."""

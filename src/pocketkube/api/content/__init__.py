@@ -1,0 +1,1 @@
+"""The built-in kinds: their fields, decoding, defaults and conversion between versions."""

@@ -1,0 +1,1 @@
+"""Custom kinds: definitions, and defaulting, pruning and validation by their structural schemas."""

@@ -1,0 +1,58 @@
+"""Pruning: a structural schema forgets every field that it does not know, unless told to preserve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pocketkube.api.registry import Resource
+
+Obj = dict[str, Any]
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED = "x-kubernetes-embedded-resource"
+_ROOT = ("apiVersion", "kind", "metadata")
+
+
+def pruned(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
+    """The object without unknown fields, and the paths of those (`spec.foo`)."""
+    unknown: list[str] = []
+    schema = resource.schema or {PRESERVE: True}
+    kept = _object(schema, obj, "", unknown, root=True)
+    return kept, unknown
+
+
+def unknown(schema: Mapping[str, Any], value: Any) -> list[str]:
+    """Paths within a value that its schema does not know."""
+    found: list[str] = []
+    _walk(schema, value, "", found)
+    return found
+
+
+def _walk(schema: Mapping[str, Any], value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, dict):
+        return _object(schema, value, path, unknown, root=bool(schema.get(EMBEDDED)))
+    if isinstance(value, list):
+        items = schema.get("items")
+        if isinstance(items, Mapping):
+            return [_walk(items, each, f"{path}[{index}]", unknown) for index, each in enumerate(value)]
+    return value
+
+
+def _object(schema: Mapping[str, Any], value: Obj, path: str, unknown: list[str], *, root: bool) -> Obj:
+    properties = schema.get("properties") or {}
+    extra = schema.get("additionalProperties")
+    preserve = bool(schema.get(PRESERVE))
+    kept: Obj = {}
+    for name, inner in value.items():
+        here = f"{path}.{name}" if path else name
+        if root and name in _ROOT:
+            kept[name] = inner
+        elif name in properties:
+            kept[name] = _walk(properties[name], inner, here, unknown)
+        elif isinstance(extra, Mapping):
+            kept[name] = _walk(extra, inner, here, unknown)
+        elif extra is True or preserve:
+            kept[name] = inner
+        else:
+            unknown.append(here)
+    return kept

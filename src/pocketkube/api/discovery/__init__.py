@@ -1,0 +1,1 @@
+"""What the server serves, told to clients: discovery documents and OpenAPI."""

@@ -1,0 +1,1 @@
+"""The Common Expression Language (CEL), as far as Kubernetes uses it."""

@@ -1,0 +1,1 @@
+"""Stored objects: the store, writing and deleting, lists and watches."""

@@ -1,0 +1,149 @@
+"""Which subresource answers a request, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from apportion.cluster.transport import Request, Response
+from pocketkube.api import negotiation, rendering, status
+from pocketkube.api.content import decoding
+from pocketkube.api.content.conversion import Versions, bucket_of
+from pocketkube.api.negotiation import Accept
+from pocketkube.api.patches.dispatch import Patcher
+from pocketkube.api.registry import Registry, Resource
+from pocketkube.api.request_attributes import User
+from pocketkube.api.routing import Route
+from pocketkube.api.storage import metadata
+from pocketkube.api.storage.store import Store
+from pocketkube.api.storage.writer import Options, Target, Update, Writer
+from pocketkube.api.subresources import binding, logs, scale
+from pocketkube.api.subresources.eviction import Evictions
+from pocketkube.api.verbs import target, with_warnings, write_options
+
+Obj = dict[str, Any]
+TokenSource = Callable[[Target, Obj], Awaitable[Obj]]
+_REFUSED = ("attach", "exec", "portforward", "proxy")
+
+
+class Subresources:
+    """Everything but the parts that are ordinary fields of their object."""
+
+    def __init__(
+        self,
+        store: Store,
+        versions: Versions,
+        registry: Registry,
+        writer: Writer,
+        patcher: Patcher,
+        evictions: Evictions,
+        clock: metadata.Clock,
+    ) -> None:
+        self.log_source: logs.LogSource | None = None
+        self.token_source: TokenSource | None = None
+        self._store = store
+        self._versions = versions
+        self._registry = registry
+        self._writer = writer
+        self._patcher = patcher
+        self._evictions = evictions
+        self._clock = clock
+
+    def handles(self, route: Route) -> bool:
+        return route.subresource in ("binding", "eviction", "scale", "log", "token", *_REFUSED) or _is_binding(route)
+
+    async def answer(self, route: Route, request: Request, query: Mapping[str, str], user: User) -> Response:
+        if route.subresource in _REFUSED:
+            raise status.ApiStatus(
+                405, "MethodNotAllowed", f"this cluster simulates containers: {route.subresource} is not possible", {}
+            )
+        if route.subresource == "log":
+            _only(route, "get")
+            return await logs.read(self._object(route), self.log_source, query)
+        accept = negotiation.accept(request.headers.get("accept", ""))
+        if route.subresource == "scale":
+            return await self._scale(route, request, query, user, accept)
+        _only(route, "create")
+        options = write_options(query, user, request.headers.get("user-agent", ""), "create")
+        body = negotiation.decode_object(request.body, negotiation.media_of(request.headers))
+        body = _typed(_KINDS.get(route.subresource, "Binding"), body)
+        if route.subresource == "token":
+            return rendering.answer(await self._token(route, body), accept, code=201)
+        answer = await self._move(route, body, options)
+        return with_warnings(rendering.answer(answer, accept, code=201), options)
+
+    async def _move(self, route: Route, body: Obj, options: Options) -> Obj:
+        kind = "Eviction" if route.subresource == "eviction" else "Binding"
+        meta = body.get("metadata") or {}
+        pods = self._registry.find("", "v1", "pods")
+        assert pods is not None
+        name = route.name if not _is_binding(route) else str(meta.get("name") or "")
+        where = Target(pods, route.namespace, name, kind.lower())
+        if kind == "Binding" and meta.get("name") and meta["name"] != name:
+            raise status.bad_request("name in URL does not match name in Binding object")
+        await self._writer.admit("CREATE", where, body, options)
+        if kind == "Eviction":
+            return await self._evictions.evict(where, body, options)
+        return await binding.bind(self._writer, where, body, options, self._clock)
+
+    async def _token(self, route: Route, body: Obj) -> Obj:
+        self._object(route)
+        if self.token_source is None:
+            raise status.ApiStatus(503, "ServiceUnavailable", "this server issues no tokens", {})
+        return await self.token_source(target(route), body)
+
+    async def _scale(
+        self, route: Route, request: Request, query: Mapping[str, str], user: User, accept: Accept
+    ) -> Response:
+        resource = route.resource
+        if route.verb == "get":
+            return rendering.answer(scale.of(resource, self._object(route)), accept)
+        options = write_options(query, user, request.headers.get("user-agent", ""), route.verb)
+        if route.verb == "update":
+            body = negotiation.decode_object(request.body, negotiation.media_of(request.headers))
+            make: Callable[[Obj], Obj] = lambda _scale: _typed("Scale", body)  # noqa: E731
+        elif route.verb == "patch":
+            patched = self._patcher.change(Target(_RESOURCES["Scale"], route.namespace, route.name), request)
+            make = lambda scale: _typed("Scale", patched(scale))  # noqa: E731
+        else:
+            raise status.method_not_allowed()
+        update = Update(scale.change(resource, make))
+        written = await self._writer.update(target(route), update, options)
+        return with_warnings(rendering.answer(scale.of(resource, written.obj), accept), options)
+
+    def _object(self, route: Route) -> Obj:
+        namespace = route.namespace if route.resource.namespaced else ""
+        stored = self._store.get(bucket_of(route.resource), namespace, route.name)
+        if stored is None:
+            raise status.not_found(route.resource, route.name)
+        return self._versions.from_storage(route.resource, stored.decode())
+
+
+def _is_binding(route: Route) -> bool:
+    return (route.resource.group, route.resource.plural) == ("", "bindings")
+
+
+def _only(route: Route, verb: str) -> None:
+    if route.verb != verb:
+        raise status.method_not_allowed()
+
+
+def _typed(kind: str, body: Obj) -> Obj:
+    """The body of a subresource as its own kind; a wrong type is a 400 as for every object."""
+    given = body.get("kind")
+    if given not in (None, "", kind):
+        raise status.bad_request(f"{given} cannot be handled as a {kind}")
+    return decoding.canonical(_RESOURCES[kind], body)[0]
+
+
+def _resource(group: str, module: str, kind: str) -> Resource:
+    return Resource(group, "v1", kind, f"{kind.lower()}s", kind.lower(), namespaced=True, model=f"{module}.{kind}")
+
+
+_KINDS = {"token": "TokenRequest", "eviction": "Eviction", "binding": "Binding"}
+_RESOURCES = {
+    "Binding": _resource("", "core_v1", "Binding"),
+    "Eviction": _resource("policy", "policy_v1", "Eviction"),
+    "Scale": _resource("autoscaling", "autoscaling_v1", "Scale"),
+    "TokenRequest": _resource("authentication.k8s.io", "authentication_v1", "TokenRequest"),
+}

@@ -1,0 +1,1 @@
+"""The default scheduler: it binds ordinary pods to nodes."""

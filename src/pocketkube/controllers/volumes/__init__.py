@@ -1,0 +1,1 @@
+"""PersistentVolumes and PersistentVolumeClaims: binding, provisioning, protection."""

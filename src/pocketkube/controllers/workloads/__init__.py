@@ -1,0 +1,1 @@
+"""Controllers that create pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs."""

@@ -1,0 +1,1 @@
+"""One container: its image, environment, devices, probes, logs, start and restart."""

@@ -1,0 +1,1 @@
+"""One pod on its node: admission, volumes, stages, status."""

@@ -1,0 +1,101 @@
+"""Where questions are decided: one that goes wrong, or is asked twice, is nobody else's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from apportion.admission.fallback.deciding import Case, Outcome
+from apportion.admission.fallback.decision_rounds import DecisionRounds
+from apportion.admission.fallback.promise_store import PromiseStore
+from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.knowledge import Knowledge
+from apportion.apis import names
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request, parse_pod
+from apportion.view.informers import Informers
+from apportion.view.view import View
+from tests.fallback.ground import NAMESPACE, PATIENCE, Ground, eventually, ground, pod
+
+TIERS = ("2g.20gb", "1g.10gb")
+
+
+@dataclass
+class At:
+    """Rounds at work, and what they rest on."""
+
+    ground: Ground
+    rounds: DecisionRounds
+    store: PromiseStore
+    work: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def at_work() -> AsyncIterator[At]:
+    async with ground(replicas=0) as it:
+        client = it.account()
+        knowledge = Knowledge(client, catalogued=(), slicing=False)
+        view = View(volumes=False)
+        informers = Informers(
+            client, view, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
+        )
+        store = PromiseStore(client, namespace=NAMESPACE, name=names.FALLBACK_PROMISES)
+        rounds = DecisionRounds(client, view, informers.pods, store, PATIENCE)
+        tasks = [asyncio.create_task(each.run()) for each in (*knowledge.informers, informers.pods)]
+        tasks.append(asyncio.create_task(rounds.run()))
+        try:
+            await eventually(lambda: knowledge.synced() is True and informers.pods.has_synced)
+            yield At(it, rounds, store, tasks[-1])
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=10)
+
+
+def case(identity: str, *, broken: bool = False) -> Case:
+    def request(steps: int) -> Request:
+        if broken:
+            raise ZeroDivisionError
+        body: dict[str, Any] = pod({f"nvidia.com/mig-{TIERS[steps]}": 1}, name=identity)
+        body["metadata"] |= {"namespace": "default", "uid": f"review/{identity}"}
+        return parse_pod(msgspec.convert(body, Pod))
+
+    return Case(id=identity, request=request, steps=1, wishes=Wishes(TIERS))
+
+
+async def test_f04_one_question_that_fails_is_told_to_ask_again_and_all_others_are_answered() -> None:
+    async with at_work() as at:
+        first, bad, last = await asyncio.gather(
+            at.rounds.ask(case("a")), at.rounds.ask(case("b", broken=True)), at.rounds.ask(case("c"))
+        )
+        assert [first.outcome, last.outcome] == [Outcome.PLACED, Outcome.PLACED]
+        assert bad.outcome is Outcome.RETRY
+        assert "see the webhook's log" in bad.trouble
+        assert not at.work.done()
+        assert {each["id"] for each in (await at.ground.book())["promises"]} == {"a", "c"}
+
+
+async def test_f04_a_round_that_fails_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with at_work() as at:
+
+        async def read() -> None:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(at.store, "read", read)
+            decisions = await asyncio.gather(at.rounds.ask(case("a")), at.rounds.ask(case("b")))
+            assert {decision.outcome for decision in decisions} == {Outcome.RETRY}
+        assert (await at.rounds.ask(case("a"))).outcome is Outcome.PLACED
+
+
+async def test_f04_one_review_sent_twice_at_once_is_answered_twice_and_promised_once() -> None:
+    async with at_work() as at:
+        decisions = await asyncio.gather(at.rounds.ask(case("same")), at.rounds.ask(case("same")))
+        assert [decision.outcome for decision in decisions] == [Outcome.PLACED] * 2
+        assert len((await at.ground.book())["promises"]) == 1

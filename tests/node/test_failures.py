@@ -1,0 +1,221 @@
+"""When things do not go as planned: told clearly, tried again, nothing destroyed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from apportion.apis import claims, kinds
+from pocketkube.kubelet.devices.plugin import PluginError
+from tests.node.ground import GPUS, JSON, Ground
+
+
+async def test_s07_ids_that_no_container_holds_are_refused(node: Ground) -> None:
+    plugin = node.kubelet._plugins["mig.das.com/1g.5gb"]
+    with pytest.raises(PluginError, match=r"the kubelet recorded no pod for the devices 1g.5gb-3"):
+        await plugin.pre_start(["1g.5gb-3"])
+
+
+async def test_s07_a_container_without_a_claim_does_not_start_and_does_once_it_has_one(node: Ground) -> None:
+    pod = await node.pod("a", {"mig.das.com/1g.5gb": 2})
+    await node.claim(pod, "1g.5gb", 0, index=0)
+    await node.bind(pod)
+    await node.admit(pod)
+    with pytest.raises(PluginError, match=r"the kubelet gave it 2 x 1g.5gb, its claims are 1"):
+        await node.start(pod)
+    assert await node.slices() == []
+    await node.claim(pod, "1g.5gb", 1, index=1)
+    assert (await node.start(pod))["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+async def test_s07_a_claim_that_comes_late_is_waited_for(node: Ground) -> None:
+    pod = await node.pod("a", {"mig.das.com/1g.5gb": 1})
+    await node.bind(pod)
+    await node.admit(pod)
+    starting = asyncio.create_task(node.start(pod))
+    await asyncio.sleep(0.3)
+    await node.claim(pod, "1g.5gb", 0)
+    assert (await starting)["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+async def test_s07_a_slice_that_cannot_be_made_is_shown_on_the_claim_and_tried_again(node: Ground) -> None:
+    await inject(node, kind="lost", gpu=0)
+    pod = await node.scheduled("a")
+    with pytest.raises(PluginError, match="does not answer"):
+        await node.run(pod)
+    (claim,) = await node.claims()
+    assert claim.state == claims.PROCESSING
+    assert "does not answer" in claim.status.conditions[0].message
+    await node.annotate_node(**{"apportion.io__emulated-failures": None})
+    await node.eventually(lambda: attempt(node, pod), "then it starts")
+    (claim,) = await node.claims()
+    assert claim.state == claims.IN_USE
+    assert claim.status.conditions[0].message == "Allocation is inUse"
+
+
+async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node: Ground) -> None:
+    await inject(node, kind="refuse", times=2)
+    pod = await node.scheduled("a", start=3)
+    environment = await node.run(pod)
+    (claim,) = await node.claims()
+    assert (claim.spec.gpu_uuid, claim.spec.mig_placement.start) != (GPUS[0], 3)
+    assert await node.slices() == environment["NVIDIA_VISIBLE_DEVICES"].split(",") == [claim.status.mig_uuid]
+    await node.eventually(lambda: has_event(node, "SliceMoved"), "an event says so")
+
+
+async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_with_the_reason(node: Ground) -> None:
+    await inject(node, kind="refuse")
+    pod = await node.scheduled("a")
+    with pytest.raises(PluginError, match="the driver refused to make it"):
+        await node.run(pod)
+    assert await message_has(node, "the driver refused to make it")
+    found = await node.client.get(kinds.PODS, "a", namespace="default")
+    assert found["metadata"].get("deletionTimestamp")
+    await node.delete(pod)
+    await node.eventually(node.clean, "it leaves nothing behind")
+
+
+async def test_s08_a_busy_slice_keeps_its_claim_until_it_can_be_destroyed(node: Ground) -> None:
+    pod = await node.scheduled("a")
+    await node.run(pod)
+    await inject(node, kind="busy")
+    await node.delete(pod)
+    await node.eventually(lambda: message_has(node, "a process still uses it"), "the claim says why it stays")
+    assert len(await node.slices()) == 1
+    assert node.cdi_files() == []
+    await node.annotate_node(**{"apportion.io__emulated-failures": None})
+    await node.eventually(node.clean, "then all goes")
+
+
+async def test_s11_a_lost_gpu_takes_its_devices_and_gives_them_back(node: Ground) -> None:
+    pod = await node.scheduled("a")
+    await node.run(pod)
+    await inject(node, kind="lost", gpu=0)
+    await node.eventually(lambda: node.kubelet.totals()["mig.das.com/1g.5gb"] == (14, 7), "half are unhealthy")
+    held = {name for entry in node.kubelet.ledger.entries() for name in entry[3].ids}
+    assert held <= node.kubelet.ledger._healthy["mig.das.com/1g.5gb"]
+    assert [gpu.healthy for gpu in (await node.accelerator()).status.gpus] == [False, True]
+    other = await node.scheduled("b", start=3)
+    with pytest.raises(PluginError, match="does not answer"):
+        await node.run(other)
+    await node.delete(pod)
+    await node.eventually(lambda: message_has(node, "does not answer"), "its claim waits for the GPU")
+    await node.annotate_node(**{"apportion.io__emulated-failures": None})
+    await node.eventually(lambda: node.kubelet.totals()["mig.das.com/1g.5gb"] == (14, 14), "all are back")
+    await node.start(other)
+    await node.delete(other)
+    await node.eventually(node.clean, "nothing was lost for ever")
+
+
+async def test_s07_a_slow_gpu_does_not_hold_up_the_other(node: Ground) -> None:
+    await inject(node, kind="slow", gpu=0, seconds=1.5)
+    slow, fast = await node.scheduled("slow", gpu=0), await node.scheduled("fast", gpu=1)
+    await node.admit(slow)
+    await node.admit(fast)
+    waiting = asyncio.create_task(node.start(slow))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(node.start(fast), 1.0)
+    assert not waiting.done()
+    await waiting
+
+
+async def test_s07_a_broken_cdi_folder_is_told_and_nothing_is_lost(node: Ground) -> None:
+    folder = node.settings.cdi_dir
+    folder.rmdir()
+    folder.write_text("in the way")
+    pod = await node.scheduled("a")
+    with pytest.raises(PluginError, match="cdi"):
+        await node.run(pod)
+    (claim,) = await node.claims()
+    assert claim.state == claims.PROCESSING
+    folder.unlink()
+    environment = await node.start(pod)
+    assert await node.slices() == [environment["NVIDIA_VISIBLE_DEVICES"]]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "start", "size", "text"),
+    [
+        (7, 0, 1, "is not on this node"),
+        (0, 7, 1, "is impossible: 1g.5gb has size 1 and starts at 0, 1, 2, 3, 4, 5, 6"),
+        (0, 0, 2, "is impossible"),
+    ],
+)
+async def test_s06_a_claim_that_no_gpu_can_fulfil_is_refused(
+    node: Ground, gpu: int, start: int, size: int, text: str
+) -> None:
+    pod = await node.pod("a", {"mig.das.com/1g.5gb": 1})
+    await node.claim(pod, "1g.5gb", start, gpu=gpu, size=size)
+    await node.bind(pod)
+    with pytest.raises(PluginError, match=text):
+        await node.run(pod)
+    await node.delete(pod)
+    await node.eventually(node.clean, "it leaves nothing behind")
+
+
+async def test_s06_the_loser_of_an_overlap_gets_another_place(node: Ground) -> None:
+    winner, loser = await node.scheduled("a", "3g.20gb", 0), await node.scheduled("b", "2g.10gb", 2)
+    await node.run(winner)
+    environment = await node.run(loser)
+    claim = await node.get(f"{loser['metadata']['uid']}-main-0")
+    assert claim.spec.gpu_uuid == GPUS[0]
+    assert claim.spec.mig_placement.start == 4
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == claim.status.mig_uuid
+    await node.eventually(lambda: has_event(node, "SliceMoved"), "an event says so")
+
+
+async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node: Ground) -> None:
+    await node.annotate_node(**{"apportion.io__emulated-gpus": '[{"product": "NVIDIA A100-PCIE-40GB", "count": 1}]'})
+    await node.eventually(lambda: node.kubelet.totals()["mig.das.com/7g.40gb"] == (1, 1), "one GPU")
+    winner, loser = await node.scheduled("a", "7g.40gb"), await node.scheduled("b", "3g.20gb")
+    await node.run(winner)
+    with pytest.raises(PluginError, match=r"no other place for 3g.20gb is free"):
+        await node.run(loser)
+    pod = await node.client.get(kinds.PODS, "b", namespace="default")
+    assert pod["metadata"].get("deletionTimestamp")
+    await node.eventually(lambda: has_event(node, "SliceLost"), "an event says why")
+    await node.delete(loser)
+    await node.eventually(lambda: one_claim(node), "the winner is untouched")
+    assert len(await node.slices()) == 1
+
+
+async def test_s06_a_place_that_was_freed_a_moment_ago_is_no_overlap(node: Ground) -> None:
+    for round_ in range(5):
+        old = await node.scheduled(f"old-{round_}", "7g.40gb")
+        await node.run(old)
+        await node.delete(old)
+        await node.eventually(node.clean, "the claim is gone")
+        new = await node.scheduled(f"new-{round_}", "7g.40gb")
+        await node.run(new)
+        claim = await node.get(f"{new['metadata']['uid']}-main-0")
+        assert claim.spec.gpu_uuid == GPUS[0]
+        await node.delete(new)
+        await node.eventually(node.clean, "gone")
+
+
+async def inject(node: Ground, **failure: object) -> None:
+    assert node.agent is not None
+    before = node.agent.driver._failures.text  # type: ignore[attr-defined]
+    await node.annotate_node(**{"apportion.io__emulated-failures": json.dumps([failure])})
+    await node.eventually(lambda: node.agent.driver._failures.text != before, "the driver knows")  # type: ignore[union-attr,attr-defined]
+
+
+async def attempt(node: Ground, pod: JSON) -> bool:
+    try:
+        return bool(await node.start(pod))
+    except PluginError:
+        return False
+
+
+async def message_has(node: Ground, text: str) -> bool:
+    return any(text in entry.message for claim in await node.claims() for entry in claim.status.conditions)
+
+
+async def has_event(node: Ground, reason: str) -> bool:
+    return any(event["reason"] == reason for event in await node.events())
+
+
+async def one_claim(node: Ground) -> bool:
+    return len(await node.claims()) == 1

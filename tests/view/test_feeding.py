@@ -1,0 +1,240 @@
+"""The fleet follows the cluster, and assumptions last exactly as long as they should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from apportion.apis import names
+from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.apis.nodes import Node
+from apportion.apis.pods import Pod
+from apportion.core import cycle
+from apportion.core.catalog import Catalog
+from apportion.core.plans import Plan
+from apportion.core.policies import Policy
+from apportion.view.changes import Happened
+from apportion.view.view import View
+from tests.scheduler.ground import A100, pod_body
+
+
+class World:
+    """Informers in miniature: what they would tell the view, told by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.view = View(now=lambda: self.now)
+        self.changes = self.view.changes.reader()
+
+    def pod(self, name: str, *, before: Pod | None = None, **options: Any) -> Pod:
+        body = pod_body(name, **options)
+        body["metadata"]["uid"] = f"uid-{name}"
+        made = msgspec.convert(body, Pod)
+        self.view.pods.changed(before, made)
+        return made
+
+    def node(self, name: str = "n1", *, agent: bool = True, **allocatable: str) -> None:
+        amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", f"{names.SLICE_PREFIX}1g.5gb": "7", **allocatable}
+        labels = {names.MIG_CAPABLE_LABEL: "true"}
+        body = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
+        self.view.nodes.changed(None, msgspec.convert(body, Node))
+        self.accelerator(name)
+        if agent:
+            self.agent(name, ready=True)
+
+    def accelerator(self, name: str) -> None:
+        model = Catalog.shipped().find(A100)
+        assert model is not None
+        profiles = [
+            {"name": p.name, "size": p.size, "starts": list(p.starts), "limit": p.limit} for p in model.profiles
+        ]
+        gpu = {"uuid": f"GPU-{name}", "model": A100, "memoryMiB": 40960, "migEnabled": True, "profiles": profiles}
+        status = {
+            "gpus": [gpu],
+            "agent": {"namespace": "das-operator", "name": f"agent-{name}", "uid": "agent-1"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        body = {"metadata": {"name": name, "namespace": "das-operator"}, "status": status}
+        self.view.accelerators.changed(None, msgspec.convert(body, NodeAccelerator))
+
+    def agent(self, node: str, *, ready: bool, uid: str = "agent-1") -> None:
+        body = {
+            "metadata": {
+                "name": f"agent-{node}",
+                "namespace": "das-operator",
+                "uid": uid,
+                "labels": {names.APP_LABEL: names.AGENT_APP},
+            },
+            "spec": {"nodeName": node},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
+        }
+        self.view.pods.changed(None, msgspec.convert(body, Pod))
+
+    def decide(self) -> Plan:
+        self.changes.take()
+        (waiting,) = self.view.waiting
+        assert waiting.reading.request is not None
+        plan = cycle.decide(self.view.fleet, [waiting.reading.request], Policy.named("fragmentation"))
+        assert isinstance(plan, Plan)
+        self.view.assumptions.assume(plan)
+        return plan
+
+    def claim_of(self, plan: Plan) -> AllocationClaim:
+        (operation,) = plan.claims
+        place = operation.placement
+        return new_claim(
+            name=operation.name,
+            profile=place.profile,
+            gpu_uuid=place.gpu,
+            start=place.start,
+            size=place.size,
+            nodename=operation.node,
+            pod=PodReference(namespace=operation.namespace, name=operation.pod, uid=operation.uid),
+            containers=list(place.containers),
+        )
+
+    @property
+    def kinds(self) -> list[Happened]:
+        return [change.kind for change in self.changes.take()]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_confirmed_plan_stays_and_a_forgotten_one_goes(world: World) -> None:
+    world.node()
+    pod = world.pod("a", slices={"1g.5gb": 1})
+    empty = world.view.fleet.record()
+    plan = world.decide()
+    world.view.assumptions.forget(plan, existing=set())
+    assert world.view.fleet.record() == empty
+    assert set(world.kinds) == {Happened.POD_GONE, Happened.SLICE_FREED}
+
+    world.now += 1
+    plan = world.decide()
+    world.view.claims.changed(None, world.claim_of(plan))
+    world.view.assumptions.written(plan)
+    bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
+    world.view.pods.changed(pod, bound)
+    world.now += 1000
+    assert world.view.assumptions.unconfirmed(30) == ([], [])
+    assert world.view.fleet.pod_nodes["uid-a"] == "n1"
+    assert len(world.view.waiting) == 0
+
+
+def test_claims_that_are_on_the_server_outlive_a_failed_commit(world: World) -> None:
+    world.node()
+    world.pod("a", slices={"1g.5gb": 1})
+    plan = world.decide()
+    name = plan.claims[0].name
+    world.view.assumptions.forget(plan, existing={name})
+    assert [record.key for record in world.view.fleet.slices_of("uid-a")] == [name]
+    assert "uid-a" not in world.view.fleet.pod_nodes
+
+
+def test_what_no_informer_shows_is_looked_up_after_a_while(world: World) -> None:
+    world.node()
+    world.pod("a", slices={"1g.5gb": 1})
+    plan = world.decide()
+    world.now += 1000
+    assert world.view.assumptions.unconfirmed(30) == ([], []), "it is still being written"
+    world.view.assumptions.written(plan)
+    assert world.view.assumptions.unconfirmed(30) == ([], [])
+    world.now += 30
+    assert world.view.assumptions.unconfirmed(30) == (["uid-a"], [plan.claims[0].name])
+    world.view.assumptions.drop_pod("uid-a")
+    world.view.assumptions.drop_claim(plan.claims[0].name)
+    assert world.view.fleet.slices_of("uid-a") == ()
+    assert world.view.assumptions.unconfirmed(0) == ([], [])
+
+
+def test_terminating_claims_hold_their_place(world: World) -> None:
+    world.node()
+    world.pod("a", slices={"1g.5gb": 1})
+    claim = world.claim_of(world.decide())
+    world.view.claims.changed(None, claim)
+    meta = msgspec.structs.replace(claim.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    leaving = msgspec.structs.replace(claim, metadata=meta)
+    world.view.claims.changed(claim, leaving)
+    assert len(world.view.fleet.slices_of("uid-a")) == 1
+    world.changes.take()
+    world.view.claims.changed(leaving, None)
+    assert world.view.fleet.slices_of("uid-a") == ()
+    assert world.kinds == [Happened.SLICE_FREED]
+
+
+def test_a_claim_that_its_agent_moved_frees_its_old_place(world: World) -> None:
+    world.node()
+    world.pod("a", slices={"1g.5gb": 1})
+    claim = world.claim_of(world.decide())
+    world.view.claims.changed(None, claim)
+    world.changes.take()
+    place = msgspec.structs.replace(claim.spec.mig_placement, start=0)
+    moved = msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, mig_placement=place))
+    world.view.claims.changed(claim, moved)
+    assert world.view.fleet.slices_of("uid-a")[0].start == 0
+    assert world.kinds == [Happened.SLICE_FREED]
+
+
+def test_s09_a_node_takes_slices_only_with_the_very_agent_that_reported(world: World) -> None:
+    world.node(agent=False)
+    node = world.view.fleet.nodes["n1"]
+    assert not node.ready
+    world.agent("n1", ready=True, uid="another")
+    assert not node.ready
+    world.agent("n1", ready=True)
+    assert node.ready
+    world.agent("n1", ready=False)
+    assert not node.ready
+
+
+def test_reports_that_change_nothing_are_no_changes(world: World) -> None:
+    world.node()
+    pod = world.pod("a", limits={"cpu": "1"}, node="n1")
+    world.changes.take()
+    again = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Running"))
+    world.view.pods.changed(pod, again)
+    world.node()
+    assert world.kinds == []
+
+
+def test_pods_that_are_not_ours_hold_what_they_use_whatever_they_say(world: World) -> None:
+    world.node()
+    world.pod("odd", limits={"cpu": "3"}, node="n1", annotations={names.POLICY: "luck"})
+    assert world.view.fleet.nodes["n1"].free("cpu") == 5000
+    world.pod("ours", limits={"cpu": "1"}, annotations={names.POLICY: "luck"})
+    (waiting,) = world.view.waiting
+    assert "luck" in str(waiting.reading.problem)
+
+
+def test_a_pod_that_ended_holds_nothing_but_its_claim(world: World) -> None:
+    world.node()
+    pod = world.pod("a", slices={"1g.5gb": 1}, limits={"cpu": "2"})
+    claim = world.claim_of(world.decide())
+    world.view.claims.changed(None, claim)
+    ended = msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(pod.spec, node_name="n1"),
+        status=msgspec.structs.replace(pod.status, phase="Failed"),
+    )
+    world.view.pods.changed(pod, ended)
+    assert world.view.fleet.nodes["n1"].free("cpu") == 8000
+    assert [record.key for record in world.view.fleet.slices_of("uid-a")] == [claim_name("uid-a", "main", 0)]
+
+
+def test_a_node_that_goes_and_comes_back_has_its_gpus_and_slices_again(world: World) -> None:
+    world.node()
+    world.pod("a", slices={"1g.5gb": 1})
+    world.view.claims.changed(None, world.claim_of(world.decide()))
+    node = Node()
+    node.metadata.name = "n1"
+    world.view.nodes.changed(node, None)
+    assert list(world.view.fleet) == []
+    world.node()
+    assert world.view.fleet.nodes["n1"].ready
+    assert len(world.view.fleet.nodes["n1"].gpus["GPU-n1"].slices) == 1
