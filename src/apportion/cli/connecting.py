@@ -37,7 +37,7 @@ def client(kubeconfig: Path | None) -> Client:
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
+def errors_reported() -> Iterator[None]:
     """Expected errors end a command with one line on stderr and an exit code, never with a traceback."""
     try:
         yield
