@@ -23,7 +23,7 @@ async def test_s07_a_container_without_a_claim_does_not_start_and_does_once_it_h
     await node.claim(pod, "1g.5gb", 0, index=0)
     await node.bind(pod)
     await node.admit(pod)
-    with pytest.raises(PluginError, match=r"the kubelet assigned 2 x 1g.5gb, but its claims are for 1"):
+    with pytest.raises(PluginError, match=r"the kubelet gave it 2 x 1g.5gb, its claims are 1"):
         await node.start(pod)
     assert await node.slices() == []
     await node.claim(pod, "1g.5gb", 1, index=1)
@@ -43,11 +43,11 @@ async def test_s07_a_claim_that_comes_late_is_waited_for(node: Ground) -> None:
 async def test_s07_a_slice_that_cannot_be_made_is_shown_on_the_claim_and_tried_again(node: Ground) -> None:
     await inject(node, kind="lost", gpu=0)
     pod = await node.scheduled("a")
-    with pytest.raises(PluginError, match="does not respond"):
+    with pytest.raises(PluginError, match="does not answer"):
         await node.run(pod)
     (claim,) = await node.claims()
     assert claim.state == claims.PROCESSING
-    assert "does not respond" in claim.status.conditions[0].message
+    assert "does not answer" in claim.status.conditions[0].message
     await node.annotate_node(**{"apportion.io__emulated-failures": None})
     await node.eventually(lambda: attempt(node, pod), "then it starts")
     (claim,) = await node.claims()
@@ -68,9 +68,9 @@ async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node
 async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_with_the_reason(node: Ground) -> None:
     await inject(node, kind="refuse")
     pod = await node.scheduled("a")
-    with pytest.raises(PluginError, match="the driver refused to create it"):
+    with pytest.raises(PluginError, match="the driver refused to make it"):
         await node.run(pod)
-    assert await message_has(node, "the driver refused to create it")
+    assert await message_has(node, "the driver refused to make it")
     found = await node.client.get(kinds.PODS, "a", namespace="default")
     assert found["metadata"].get("deletionTimestamp")
     await node.delete(pod)
@@ -82,7 +82,7 @@ async def test_s08_a_busy_slice_keeps_its_claim_until_it_can_be_destroyed(node: 
     await node.run(pod)
     await inject(node, kind="busy")
     await node.delete(pod)
-    await node.eventually(lambda: message_has(node, "a process is still using it"), "the claim says why it stays")
+    await node.eventually(lambda: message_has(node, "a process still uses it"), "the claim says why it stays")
     assert len(await node.slices()) == 1
     assert node.cdi_files() == []
     await node.annotate_node(**{"apportion.io__emulated-failures": None})
@@ -98,10 +98,10 @@ async def test_s11_a_lost_gpu_takes_its_devices_and_gives_them_back(node: Ground
     assert held <= node.kubelet.ledger._healthy["mig.das.com/1g.5gb"]
     assert [gpu.healthy for gpu in (await node.accelerator()).status.gpus] == [False, True]
     other = await node.scheduled("b", start=3)
-    with pytest.raises(PluginError, match="does not respond"):
+    with pytest.raises(PluginError, match="does not answer"):
         await node.run(other)
     await node.delete(pod)
-    await node.eventually(lambda: message_has(node, "does not respond"), "its claim waits for the GPU")
+    await node.eventually(lambda: message_has(node, "does not answer"), "its claim waits for the GPU")
     await node.annotate_node(**{"apportion.io__emulated-failures": None})
     await node.eventually(lambda: node.kubelet.totals()["mig.das.com/1g.5gb"] == (14, 14), "all are back")
     await node.start(other)
@@ -139,8 +139,8 @@ async def test_s07_a_broken_cdi_folder_is_told_and_nothing_is_lost(node: Ground)
     ("gpu", "start", "size", "text"),
     [
         (7, 0, 1, "is not on this node"),
-        (0, 7, 1, "is invalid: 1g.5gb has size 1 and starts at 0, 1, 2, 3, 4, 5, 6"),
-        (0, 0, 2, "is invalid"),
+        (0, 7, 1, "is impossible: 1g.5gb has size 1 and starts at 0, 1, 2, 3, 4, 5, 6"),
+        (0, 0, 2, "is impossible"),
     ],
 )
 async def test_s06_a_claim_that_no_gpu_can_fulfil_is_refused(
@@ -171,7 +171,7 @@ async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node
     await node.eventually(lambda: node.kubelet.totals()["mig.das.com/7g.40gb"] == (1, 1), "one GPU")
     winner, loser = await node.scheduled("a", "7g.40gb"), await node.scheduled("b", "3g.20gb")
     await node.run(winner)
-    with pytest.raises(PluginError, match=r"no other placement for 3g.20gb is available"):
+    with pytest.raises(PluginError, match=r"no other place for 3g.20gb is free"):
         await node.run(loser)
     pod = await node.client.get(kinds.PODS, "b", namespace="default")
     assert pod["metadata"].get("deletionTimestamp")

@@ -46,7 +46,7 @@ async def test_settings_that_cannot_be_used_end_in_one_line(bare: Ground) -> Non
     process = await command("--driver=voodoo", "--node-name=n", **environment_of(bare, "http://127.0.0.1:1"))
     _, text = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 2
-    assert b"'voodoo' is unknown: use one of emulated, nvml" in text
+    assert b"'voodoo' is unknown: choose one of emulated, nvml" in text
     assert b"Traceback" not in text
 
 

@@ -212,7 +212,7 @@ class Agent:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self._report.retire()
         except (ClusterError, TimeoutError) as error:
-            log.debug("cannot set the NodeAccelerator to not ready: %s", error)
+            log.debug("the NodeAccelerator still says ready: %s", error)
 
     async def _end(self) -> None:
         self._queue.close()
@@ -247,12 +247,10 @@ class Agent:
             if isinstance(self.driver, Measures):
                 self.metrics.measure(await self.driver.processes())
         except PartitionError as error:
-            log.warning("cannot list the slices of this node: %s", error)
+            log.warning("the slices of this node cannot be listed: %s", error)
             return
         if found and found != self._foreign:
-            log.warning(
-                "slices not created by Apportion, left unchanged: %s", "; ".join(str(one.place) for one in found)
-            )
+            log.warning("not made by Apportion and left alone: %s", "; ".join(str(one.place) for one in found))
         self._foreign = found
         self.metrics.foreign.set(len(found))
         await self._update_files()
@@ -263,7 +261,7 @@ class Agent:
         try:
             await self.driver.update_files({each for holding in self._holders.live() for each in holding.ids})
         except (PartitionError, OSError) as error:
-            log.warning("cannot update nvidia-smi on this node: %s", error)
+            log.warning("nvidia-smi of this node is out of date: %s", error)
 
     def _remove_files(self, device: str) -> None:
         if isinstance(self.driver, MountsFiles):
@@ -282,7 +280,7 @@ class Agent:
         try:
             await self._report.publish(self._hardware.gpus, now, self._foreign, node.metadata.uid if node else "")
         except ClusterError as error:
-            log.warning("cannot write the NodeAccelerator: %s", error)
+            log.warning("the NodeAccelerator cannot be written: %s", error)
             return None
         layouts = self._hardware.layouts
         await self._state_label.show(layouts.state, node.metadata.labels if node else {})

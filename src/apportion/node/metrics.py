@@ -14,7 +14,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.prepared = Histogram(
             "apportion_node_prestart_seconds",
-            "Duration of PreStartContainer calls",
+            "Time from PreStartContainer to its answer",
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
         )
@@ -24,17 +24,17 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        self._slices = Gauge("apportion_node_slices", "Slices created by the agent", registry=self.registry)
-        self.foreign = Gauge("apportion_node_unknown_slices", "Slices not created by the agent", registry=self.registry)
+        self._slices = Gauge("apportion_node_slices", "Slices in the agent's records", registry=self.registry)
+        self.foreign = Gauge(
+            "apportion_node_unknown_slices", "Slices that the agent did not make", registry=self.registry
+        )
         self.memory = Gauge(
             "apportion_node_device_memory_used_mib",
             "GPU memory that processes use, by slice or GPU",
             ["device"],
             registry=self.registry,
         )
-        self.ready = Gauge(
-            "apportion_node_ready", "1 if the agent is ready for pods with slices", registry=self.registry
-        )
+        self.ready = Gauge("apportion_node_ready", "1 while pods with slices may come", registry=self.registry)
 
     def measure(self, processes: Iterable[Process]) -> None:
         used: dict[str, int] = {}

@@ -26,7 +26,7 @@ FOREIGN_DEVICE_PLUGIN = "ForeignDevicePlugin"
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether pods with slices can start on this node; if not, `reason` and `message` say why."""
+    """May pods with slices come? If not, `reason` and `message` say why."""
 
     ready: bool
     reason: str
@@ -34,18 +34,16 @@ class Readiness:
 
 
 READY = Readiness(ready=True, reason="Serving", message="The agent is registered with the kubelet")
-STARTING = Readiness(ready=False, reason="Starting", message="The agent is starting")
+STARTING = Readiness(ready=False, reason="Starting", message="The agent has not looked at this node yet")
 STOPPED = Readiness(ready=False, reason="AgentStopped", message="The agent was stopped")
-UNREGISTERED = Readiness(
-    ready=False, reason="NotRegistered", message="The agent is not registered with the kubelet yet"
-)
+UNREGISTERED = Readiness(ready=False, reason="NotRegistered", message="The kubelet does not know the agent yet")
 
 
 def unwritable_folder(folders: Sequence[Path]) -> Readiness | None:
     """The first folder that the agent needs and cannot write to."""
     for folder in folders:
         if problem := _problem(folder):
-            text = f"{folder} {problem}: no slices can be created on this node until this is fixed"
+            text = f"{folder} {problem}: slices cannot be made here until that is mended"
             return Readiness(ready=False, reason="FolderNotWritable", message=text)
     return None
 
@@ -56,7 +54,7 @@ def foreign_device_plugin(pods: Iterable[Pod]) -> Readiness | None:
         if is_device_plugin(pod) and not pod.terminal:
             text = (
                 f"NVIDIA's device plugin runs on this node (pod {pod.metadata.namespace}/{pod.metadata.name}): "
-                f"no slices are created; remove the device plugin or the label {names.MIG_CAPABLE_LABEL} from this node"
+                f"no slices are made here; remove it from this node, or the node's label {names.MIG_CAPABLE_LABEL}"
             )
             return Readiness(ready=False, reason=FOREIGN_DEVICE_PLUGIN, message=text)
     return None
@@ -72,8 +70,8 @@ def _problem(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        return f"cannot be created ({error.strerror})"
-    return "" if os.access(folder, os.W_OK | os.X_OK) else "is not writable"
+        return f"cannot be made ({error.strerror})"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written to"
 
 
 def _repository(image: str) -> str:

@@ -45,10 +45,10 @@ def _try(state_dir: Path) -> tuple[int, str]:
         state_dir.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        return -1, f"{path} cannot be opened ({error.strerror}): waiting until this is fixed"
+        return -1, f"{path} cannot be opened ({error.strerror}): the agent waits until that is mended"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        return -1, f"another agent runs on this node ({path}): waiting until it stops"
+        return -1, f"another agent works on this node ({path}): waiting until it ends"
     return descriptor, ""

@@ -43,7 +43,7 @@ async def _vouched_by_claims(records: SliceRecords, store: ClaimStore) -> None:
         place = place_of(claim)
         rival = records.overlapping(claim.name, place)
         if rival is not None:
-            text = f"its placement {place} overlaps the earlier claim {rival.claim} ({rival.place})"
+            text = f"its place, {place}, overlaps claim {rival.claim} ({rival.place}), which was there first"
             log.error("claim %s: %s", claim.name, text)
             with suppress(ClusterError):
                 await store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {text}")

@@ -32,7 +32,7 @@ async def test_s06_an_overlap_found_at_the_start_is_shown_and_nothing_is_destroy
     status = {"status": {"state": claims.IN_USE, "migUUID": "MIG-made-up"}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, name, status, namespace=names.DAS_NAMESPACE, subresource="status")
     await node.start_agent()
-    await node.eventually(lambda: message_has(node, "overlaps the earlier claim"), "the overlap is shown")
+    await node.eventually(lambda: message_has(node, "which was there first"), "the overlap is shown")
     assert await node.start(first) == environment
     assert len(await node.slices()) == 1
 
@@ -44,7 +44,7 @@ async def test_s06_a_claim_that_was_moved_by_hand_keeps_its_slice_and_says_so(no
     moved = {"spec": {"migPlacement": {"start": 5, "size": 1}}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, claim.name, moved, namespace=names.DAS_NAMESPACE)
     await node.end(pod)
-    with pytest.raises(PluginError, match=r"was changed to 1g.5gb at 5\+1 .* after its slice was created"):
+    with pytest.raises(PluginError, match=r"was changed to 1g.5gb at 5\+1 .* after its slice was made"):
         await node.start(pod)
     assert await node.slices() == [claim.status.mig_uuid]
     await node.delete(pod)
@@ -57,7 +57,7 @@ async def test_s06_a_claim_of_another_node_is_none_of_ours(node: Ground) -> None
     elsewhere = {"spec": {"nodename": "node-2"}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, name, elsewhere, namespace=names.DAS_NAMESPACE)
     await node.bind(pod)
-    with pytest.raises(PluginError, match="its claims are for 0"):
+    with pytest.raises(PluginError, match="its claims are 0"):
         await node.run(pod)
     assert await node.slices() == []
 

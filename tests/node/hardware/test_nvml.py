@@ -172,7 +172,7 @@ async def test_s09_errors_that_the_driver_reports_make_a_gpu_unhealthy_for_a_whi
     assert [gpu.fault for gpu in await driver.discover()] == ["", "critical error XID 79", ""]
     now = 200.0
     library.stub_event(1, pynvml.nvmlEventTypeDoubleBitEccError, 0)
-    assert (await driver.discover())[1].fault == "uncorrectable memory error"
+    assert (await driver.discover())[1].fault == "a memory error that cannot be corrected"
     now = 499.0
     assert not (await driver.discover())[1].healthy
     now = 501.0
@@ -193,7 +193,7 @@ async def test_s08_a_busy_slice_names_the_process_that_uses_it(driver: NvmlDrive
     await driver.create(place)
     library.stub_process(0, 1, 4711, 300)
     library.stub_busy(1)
-    with pytest.raises(Busy, match=r"is in use \(process 4711\)"):
+    with pytest.raises(Busy, match=r"it is in use \(process 4711\)"):
         await driver.destroy(place)
 
 
@@ -226,7 +226,7 @@ async def test_a_driver_that_hangs_is_told_and_taken_up_again(
     await driver.discover()
     monkeypatch.setattr("apportion.node.hardware.nvml.driver.ANSWER_SECONDS", 0.2)
     library.stub_slow(1)
-    with pytest.raises(Unavailable, match=r"NVML did not respond within 0.2 s"):
+    with pytest.raises(Unavailable, match=r"NVML has not answered for 0.2 s"):
         await driver.discover()
     library.stub_slow(0)
     monkeypatch.setattr("apportion.node.hardware.nvml.driver.ANSWER_SECONDS", 20.0)

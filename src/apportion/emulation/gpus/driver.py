@@ -102,7 +102,7 @@ class EmulatedDriver:
             if item.model.emulated and item.product not in self._warned:
                 self._warned.add(item.product)
                 log.warning(
-                    "%s with %d MiB is not a known GPU model: its declared profiles are emulated",
+                    "%s with %d MiB is no GPU that is sold: its profiles are emulated as declared",
                     item.product,
                     item.memory_mib,
                 )
@@ -122,7 +122,7 @@ class EmulatedDriver:
         hardware = self._read()
         board = self._board(hardware, gpu)
         if board.slices:
-            raise Refused(f"{gpu} has dynamic slices: its layout can be changed when they are deleted")
+            raise Refused(f"{gpu} holds slices that were made on demand: it cannot be laid out before they are gone")
         board.fixed, board.laid = None, False
         if layout is not None:
             board.fixed = []
@@ -137,7 +137,7 @@ class EmulatedDriver:
         hardware = self._read()
         board = self._board(hardware, place.gpu)
         if board.fixed:
-            raise Refused(f"{place.gpu} has a static layout: no dynamic slices can be created")
+            raise Refused(f"{place.gpu} is cut beforehand: no slices are made on it")
         self._check(board, place)
         made = Cut(f"MIG-{uuid.uuid4()}", place.profile, place.start, place.size)
         board.slices = [*board.slices, made]
@@ -170,7 +170,7 @@ class EmulatedDriver:
 
     def _gpu(self, index: int, board: Board) -> Gpu:
         model = self._catalog.find(board.product, board.memory_mib)
-        fault = "the GPU does not respond" if self._failures.lost(index) else ""
+        fault = "the GPU does not answer" if self._failures.lost(index) else ""
         fixed = None if board.fixed is None else tuple(Slice(_place(board, cut), cut.uuid) for cut in board.fixed)
         profiles = () if fixed else _profiles(model)
         return Gpu(board.uuid, board.product, board.memory_mib, board.sliced, profiles, fault, fixed)
@@ -179,7 +179,7 @@ class EmulatedDriver:
         model = self._catalog.find(board.product, board.memory_mib)
         profile = model.profile(place.profile) if model else None
         if not board.sliced:
-            raise Refused(f"{board.uuid} is not in MIG mode: cannot create {place.profile}")
+            raise Refused(f"{board.uuid} is not in MIG mode: it cannot hold {place.profile}")
         if model is None or profile is None:
             raise Refused(f"{board.product} has no profile {place.profile}")
         if place.start not in profile.starts or place.size != profile.size:
@@ -188,13 +188,13 @@ class EmulatedDriver:
         present = [*board.slices, *(board.fixed or ())]
         taken = next((cut for cut in present if place.overlaps(_place(board, cut))), None)
         if taken:
-            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps it")
+            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) is in the way")
         cut_up = grid.of(model)
         state = grid.EMPTY
         for cut in present:
             state = cut_up.put(state, cut_up.shapes[cut.profile], cut.start)
         if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
-            raise PlaceTaken(f"{place}: other slices use the compute or media units that it needs")
+            raise PlaceTaken(f"{place}: the other slices use up what it needs besides memory")
 
     def _index(self, gpu: str) -> int:
         index = next((i for i, board in enumerate(self._read().gpus) if board.uuid == gpu), None)
@@ -211,17 +211,15 @@ class EmulatedDriver:
         except FileNotFoundError:
             return Hardware()
         except msgspec.DecodeError as error:
-            fix = "delete it to start with empty GPUs"
-            raise Refused(f"{self._path} is not a valid state of emulated GPUs ({error}): {fix}") from None
+            fix = "remove it to start with empty GPUs"
+            raise Refused(f"{self._path} is no emulated hardware ({error}): {fix}") from None
 
     def _write(self, hardware: Hardware) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             atomic_files.write(self._path, msgspec.json.format(msgspec.json.encode(hardware), indent=1))
         except OSError as error:
-            raise Unavailable(
-                f"{self._path} cannot be written ({error.strerror}): it stores the emulated GPUs"
-            ) from error
+            raise Unavailable(f"{self._path} cannot be written ({error.strerror}): emulated GPUs are a file") from error
 
 
 def _board(identity: str, item: Item, before: Mapping[str, Board]) -> Board:

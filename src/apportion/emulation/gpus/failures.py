@@ -71,11 +71,11 @@ class Failures:
                 entry.used()
                 await asyncio.sleep(entry.seconds)
         if self.lost(gpu):
-            raise GpuLost(f"{what}: the GPU does not respond")
+            raise GpuLost(f"{what}: the GPU does not answer")
         for entry in self._entries:
             if call is Call.create and entry.strikes("refuse", gpu):
                 entry.used()
-                raise Refused(f"{what}: the driver refused to create it")
+                raise Refused(f"{what}: the driver refused to make it")
             if call is Call.destroy and entry.strikes("busy", gpu):
                 entry.used()
-                raise Busy(f"{what}: a process is still using it")
+                raise Busy(f"{what}: a process still uses it")

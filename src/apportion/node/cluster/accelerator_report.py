@@ -121,8 +121,8 @@ def _ready(readiness: Readiness, old: list[Condition]) -> Condition:
 
 
 def _unknown(foreign: Sequence[Slice], old: list[Condition]) -> Condition:
-    text = "; ".join(sorted(f"{found.uuid or 'incomplete'}: {found.place}" for found in foreign))
-    return _condition(UNKNOWN_SLICES, "True", "NotMadeHere", f"Slices not created by Apportion: {text}", old)
+    text = "; ".join(sorted(f"{found.uuid or 'unfinished'}: {found.place}" for found in foreign))
+    return _condition(UNKNOWN_SLICES, "True", "NotMadeHere", f"Slices that Apportion leaves alone: {text}", old)
 
 
 def _condition(kind: str, status: str, reason: str, message: str, old: list[Condition]) -> Condition:

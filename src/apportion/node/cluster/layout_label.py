@@ -25,4 +25,4 @@ class LayoutStateLabel:
         try:
             await self._client.patch(kinds.NODES, self._node, change)
         except ClusterError as error:
-            log.warning("cannot set label %s: %s", names.MIG_CONFIG_STATE_LABEL, error)
+            log.warning("label %s cannot be written: %s", names.MIG_CONFIG_STATE_LABEL, error)

@@ -58,7 +58,7 @@ class CdiFolder:
         for path in self._folder.glob(f"{PREFIX}*.json"):
             owner = _owner(path)
             if owner is None:
-                log.warning("%s is not a CDI file of Apportion: left unchanged", path)
+                log.warning("%s has our name but not our form: left alone", path)
             else:
                 self._owners[path.stem.removeprefix(PREFIX)] = owner
 

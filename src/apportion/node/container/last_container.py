@@ -36,7 +36,7 @@ class LastContainer:
             if pod is not None:
                 return pod
             if reference is not None or asyncio.get_running_loop().time() >= end:
-                raise NotRecorded(f"pod {uid} is not in the cache of this agent")
+                raise NotRecorded(f"pod {uid} is not known here")
             await asyncio.sleep(POLL_SECONDS)
 
 

@@ -82,9 +82,7 @@ class Preparation:
         except TimeoutError:
             if task.done():  # the work itself has timed out
                 raise
-            text = (
-                f"not ready after {self._answer_within:g} s: the GPU or the API server is slow; preparation continues"
-            )
+            text = f"not ready after {self._answer_within:g} s: the GPU or the API is slow; the work goes on"
             raise NotMade(f"pod {holder.pod_uid} container {container}: {text}") from None
 
     async def close(self) -> None:
@@ -166,7 +164,7 @@ class Preparation:
             try:
                 await self._store.set_state(claim, state, message=f"Allocation is {state}: {text}")
             except ClusterError as lost:
-                log.warning("cannot report the problem in claim %s: %s", claim.name, lost)
+                log.warning("claim %s does not show its problem: %s", claim.name, lost)
         return text
 
 
@@ -175,5 +173,5 @@ def _mismatch(holdings: list[Holding], found: list[AllocationClaim]) -> str:
         profile = profiles.slice_profile(holding.resource)
         claimed = sum(claim.spec.profile == profile for claim in found)
         if claimed != len(holding.ids):
-            return f"the kubelet assigned {len(holding.ids)} x {profile}, but its claims are for {claimed}"
+            return f"the kubelet gave it {len(holding.ids)} x {profile}, its claims are {claimed}"
     return ""

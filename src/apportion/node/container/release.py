@@ -99,7 +99,7 @@ class Release:
             return self._settings.busy_seconds
         await self._store.remove(claim)
         self._records.remove(claim.name)
-        log.info("released claim %s", claim.name)
+        log.info("claim %s is released", claim.name)
         return None
 
     async def _free_orphan(self, entry: SliceRecord) -> float | None:
@@ -112,7 +112,7 @@ class Release:
         try:
             await self._slicing.unmake(entry)
         except PartitionError as error:
-            log.warning("cannot release claim %s yet: %s", entry.claim, error)
+            log.warning("claim %s cannot be released yet: %s", entry.claim, error)
             if claim is not None:
                 await self._store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {error}")
             return False
@@ -127,5 +127,5 @@ class Release:
     def _explain(self, found: list[AllocationClaim], refusal: str) -> None:
         pod = found[0].spec.pod_ref
         freed = ", ".join(f"{claim.spec.profile} on {claim.spec.gpu_uuid}" for claim in found)
-        text = f"The kubelet rejected this pod ({refusal}). Its slices were released: {freed}"
+        text = f"The kubelet refused this pod ({refusal}). Its slices are free again: {freed}"
         self._recorder.warn(Regarding.pod(pod.namespace, pod.name, pod.uid), "SlicesFreed", text)

@@ -90,7 +90,7 @@ class ClaimPlacement:
         if place.start not in profile.starts or place.size != profile.size:
             starts = ", ".join(map(str, profile.starts))
             text = f"{place.profile} has size {profile.size} and starts at {starts}"
-            raise Refused(f"claim {claim.name}: spec.migPlacement: {place.start}+{place.size} is invalid: {text}")
+            raise Refused(f"claim {claim.name}: spec.migPlacement: {place.start}+{place.size} is impossible: {text}")
 
     async def _await_handover(self, claim: AllocationClaim, place: Place) -> None:
         """An entry whose claim just went is struck out in a moment: that is no overlap."""
@@ -116,10 +116,10 @@ class ClaimPlacement:
                 entry = await self._slicing.reserve(claim.name, pod.uid, place)
             except PlaceTaken:
                 continue
-            log.warning("moved claim %s to %s: %s", claim.name, place, why)
+            log.warning("claim %s moved to %s: %s", claim.name, place, why)
             self._recorder.warn(regarding, "SliceMoved", f"{why}; {claim.name} moved to {place}")
             return entry
-        text = f"{why}, and no other placement for {claim.spec.profile} is available on this node"
+        text = f"{why}, and no other place for {claim.spec.profile} is free on this node"
         await self._evict(claim, regarding, text)
         raise Overlap(text)
 
@@ -136,4 +136,4 @@ class ClaimPlacement:
         except errors.NotFound:
             return
         except errors.TooManyRequests as error:
-            log.warning("cannot evict pod %s/%s: %s", pod.namespace, pod.name, error)
+            log.warning("pod %s/%s keeps waiting: %s", pod.namespace, pod.name, error)

@@ -32,7 +32,7 @@ def open_driver(name: str, site: Site, added: Mapping[str, Factory]) -> Partitio
     factories = all_drivers(added)
     factory = factories.get(name)
     if factory is None:
-        raise Unavailable(f"--driver: {name!r} is unknown: use one of {', '.join(sorted(factories))}")
+        raise Unavailable(f"--driver: {name!r} is unknown: choose one of {', '.join(sorted(factories))}")
     return factory(site)
 
 

@@ -20,7 +20,7 @@ from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitione
 from apportion.node.kubelet.device_holders import DeviceHolders
 from apportion.node.locks import Locks
 
-WAITS = "its MIG layout will change when no pod uses it"
+WAITS = "it waits to be empty, because its MIG layout is to change"
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Layouts:
         if self._config is None:
             self.state, self.problem = "", ""
         elif self.draining:
-            self.state, self.problem = PENDING, f"waiting until no pod uses {', '.join(sorted(self.draining))}"
+            self.state, self.problem = PENDING, f"waiting until {', '.join(sorted(self.draining))} is empty"
         elif self.state != FAILED or changed or not due:
             self.state, self.problem = SUCCESS, ""
         return changed
@@ -82,7 +82,7 @@ class Layouts:
                 self._fail(str(error))
                 break
             if done:
-                log.info("changed the MIG layout of %s: %s", gpu.uuid, _words(layout))
+                log.info("%s is laid out anew: %s", gpu.uuid, _words(layout))
                 changed = True
             else:
                 waiting.add(gpu.uuid)
@@ -136,7 +136,7 @@ class Layouts:
 
     def _fail(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("%s; the MIG layout is unchanged", problem)
+            log.warning("%s; the layout stays as it is", problem)
         self.state, self.problem = FAILED, problem
 
 
@@ -148,7 +148,7 @@ def _current(gpu: Gpu) -> Layout | None:
 
 def _words(layout: Layout | None) -> str:
     if layout is None:
-        return "default"
+        return "as it is by itself"
     if not layout.sliced:
         return "whole"
-    return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "dynamic slices"
+    return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "slices on demand"

@@ -25,14 +25,14 @@ class Slicing:
         if known is not None and known.place == place:
             return known
         if known is not None and await self._of(known) is not None:
-            raise PlaceTaken(f"the claim was changed to {place} after its slice was created at {known.place}")
+            raise PlaceTaken(f"the claim was changed to {place} after its slice was made: {known.place}")
         async with self._locks.gpu(place.gpu):
             rival = self._records.overlapping(claim, place)
             if rival is not None:
-                raise PlaceTaken(f"{place} is used by claim {rival.claim} ({rival.place})")
+                raise PlaceTaken(f"{place} is taken by claim {rival.claim} ({rival.place})")
             other = await self._overlapping(place)
             if other is not None:
-                raise PlaceTaken(f"{place} is used by {other.uuid or 'a slice'}, which Apportion did not create")
+                raise PlaceTaken(f"{place} is taken by {other.uuid or 'a slice'}, which Apportion did not make")
             entry = SliceRecord(claim, pod_uid, place)
             self._records.put(entry)
             return entry
@@ -51,7 +51,7 @@ class Slicing:
             entry = self._records.get(entry.claim) or entry
             found = await self._at(entry.place)
             if found is not None and not entry.owns(found):
-                raise PlaceTaken(f"{entry.place} is used by {found.uuid or 'a slice'}, which Apportion did not create")
+                raise PlaceTaken(f"{entry.place} holds {found.uuid or 'a slice'}, which Apportion did not make")
             if found is not None and found.uuid:
                 made = found
             else:

@@ -88,5 +88,5 @@ class ExistingDevices:
         known += [entry.uuid for gpu in self._gpus() for entry in gpu.fixed or ()]
         missing = ids - set(known)
         if missing:
-            raise NotRecorded(f"no longer on this node: {', '.join(sorted(missing))}")
+            raise NotRecorded(f"not on this node any more: {', '.join(sorted(missing))}")
         return [each for each in known if each in ids]

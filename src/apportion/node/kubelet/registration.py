@@ -88,7 +88,7 @@ class Registrar:
                     await self._register(plugin, channel, current)
         except (grpc.aio.AioRpcError, OSError) as error:
             text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
-            log.warning("registration with the kubelet failed: %s; retrying", text)
+            log.warning("the kubelet does not register us: %s; trying again", text)
 
     def _due(self, plugin: Plugin, current: Fingerprint) -> bool:
         if self._registered.get(plugin.resource) != current or not plugin.reachable:

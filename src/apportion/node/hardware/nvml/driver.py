@@ -81,7 +81,7 @@ class NvmlDriver:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._call(function)
         except TimeoutError:
-            raise Unavailable(f"NVML did not respond within {ANSWER_SECONDS:g} s: the driver or a GPU hangs") from None
+            raise Unavailable(f"NVML has not answered for {ANSWER_SECONDS:g} s: the driver or a GPU hangs") from None
 
     async def _call(self, function: Callable[[], T]) -> T:
         def guarded() -> T:
@@ -140,7 +140,7 @@ class NvmlDriver:
         try:
             instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(device, profile.id, byref(wanted))
         except pynvml.NVMLError_InsufficientResources:
-            raise PlaceTaken(f"{place}: the placement overlaps another slice") from None
+            raise PlaceTaken(f"{place}: another slice is in the way") from None
         try:
             filling = profiles.whole_instance(instance, profile)
             compute = pynvml.nvmlGpuInstanceCreateComputeInstance(instance, filling)
@@ -163,7 +163,7 @@ class NvmlDriver:
                     running = nvml_processes.of_device(device, "", {info.id: place.gpu})
                     users = [str(user.pid) for user in running if user.device]
                     told = f" (process {', '.join(users)})" if users else ""
-                    raise Busy(f"{place} is in use{told}") from None
+                    raise Busy(f"{place}: it is in use{told}") from None
                 except pynvml.NVMLError_NotFound:
                     return  # somebody else was faster
 
@@ -186,7 +186,7 @@ class NvmlDriver:
 
     def _profile(self, device: Any, place: Place) -> GiProfile:
         if not _mig_mode(device):
-            raise Refused(f"{place.gpu} is not in MIG mode: cannot create {place.profile}")
+            raise Refused(f"{place.gpu} is not in MIG mode: it cannot hold {place.profile}")
         for profile in profiles.of_device(device):
             if profile.name == place.profile:
                 return profile

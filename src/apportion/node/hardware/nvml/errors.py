@@ -11,19 +11,16 @@ from apportion.node.hardware.partitioner import Busy, GpuLost, PartitionError, P
 
 RELOADED = (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 _MEANINGS: dict[int, tuple[type[PartitionError], str]] = {
-    pynvml.NVML_ERROR_IN_USE: (Busy, "a process is still using it"),
+    pynvml.NVML_ERROR_IN_USE: (Busy, "a process still uses it"),
     pynvml.NVML_ERROR_GPU_IS_LOST: (GpuLost, "the GPU is lost: it needs a reset or a reboot"),
     pynvml.NVML_ERROR_RESET_REQUIRED: (GpuLost, "the GPU needs a reset"),
-    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (PlaceTaken, "the placement overlaps another slice"),
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (PlaceTaken, "another slice is in the way"),
     pynvml.NVML_ERROR_NOT_FOUND: (GpuLost, "the GPU is not on this node"),
-    pynvml.NVML_ERROR_NO_PERMISSION: (Unavailable, "no permission to change slices: the agent must run privileged"),
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (Unavailable, "libnvidia-ml.so.1 is missing: install the NVIDIA driver"),
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (Unavailable, "the NVIDIA kernel driver is not loaded"),
-    pynvml.NVML_ERROR_UNINITIALIZED: (Unavailable, "the NVIDIA driver was reloaded"),
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-        Unavailable,
-        "libnvidia-ml.so.1 and the kernel driver have different versions",
-    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (Unavailable, "the agent may not change slices: it must run privileged"),
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (Unavailable, "libnvidia-ml.so.1 is missing: is NVIDIA's driver there?"),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (Unavailable, "NVIDIA's kernel driver is not loaded"),
+    pynvml.NVML_ERROR_UNINITIALIZED: (Unavailable, "NVIDIA's driver was reloaded"),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (Unavailable, "libnvidia-ml.so.1 and the kernel driver differ"),
 }
 
 

@@ -46,14 +46,14 @@ class HealthWatch:
         except pynvml.NVMLError as error:
             if error.value in RELOADED:
                 raise
-            # A problem of one GPU; the others are not affected.
-            log.warning("cannot read GPU error events: %s", error)
+            # One GPU's trouble: the others are well.
+            log.warning("asking for errors of GPUs: %s", error)
 
     def fault(self, uuid: str) -> str:
         said, at = self._faults.get(uuid, ("", 0.0))
         if said and self._now() - at >= QUIET_SECONDS:
             self._faults.pop(uuid, None)
-            log.info("%s: recovered from: %s", uuid, said)
+            log.info("%s: nothing more was heard of %s", uuid, said)
             return ""
         return said
 
@@ -71,7 +71,7 @@ class HealthWatch:
                 try:
                     pynvml.nvmlDeviceRegisterEvents(device, _EVENTS, self._events)
                 except _UNSUPPORTED:
-                    log.info("%s does not support error events", uuid)
+                    log.info("%s reports no errors by itself", uuid)
 
     def _take(self) -> bool:
         try:
@@ -87,7 +87,7 @@ class HealthWatch:
 
 def _meaning(event: Any) -> str:
     if event.eventType == pynvml.nvmlEventTypeDoubleBitEccError:
-        return "uncorrectable memory error"
+        return "a memory error that cannot be corrected"
     if event.eventType == pynvml.nvmlEventTypeXidCriticalError and event.eventData not in APPLICATION_XIDS:
         return f"critical error XID {event.eventData}"
     return ""
