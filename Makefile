@@ -58,7 +58,7 @@ soak: $(VENV)/.develop ## run the soak tests in full
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
 
 rules: $(VENV)/.develop ## show the result of each rule of docs/behaviour.md in the last test run
-	@test -f .cache/rules.json || $(PYTEST) -q
+	@test -f .cache/rule-outcomes.json || $(PYTEST) -q
 	@$(BIN)/python tools/rules.py
 
 lock: $(VENV)/.develop ## update the pinned dependencies

@@ -44,8 +44,8 @@ from apportion.admission.server import AdmissionServer
 from apportion.apis import crds, kinds, names
 from apportion.cluster import errors
 from apportion.cluster.client import Client
+from tests.clusters.embedded import Embedded
 from tests.fallback.ground import eventually
-from tests.grounds.embedded import Embedded
 
 Json = dict[str, Any]
 AT_ONCE = 16

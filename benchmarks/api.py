@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.load import WATCHERS, Load, until_ready
-from tests.grounds import binaries
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.embedded import Embedded
+from tests.clusters import binaries
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.embedded import Embedded
 
 EMBEDDED, REAL = "embedded", "kube-apiserver"
 MIB = 1 << 20

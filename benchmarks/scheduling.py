@@ -30,9 +30,9 @@ from apportion.apis import names
 from apportion.cluster import access
 from apportion.cluster.client import Client
 from benchmarks import stage
-from tests.grounds import binaries
-from tests.grounds.box import Daemon
-from tests.grounds.control_plane import ADMIN, ControlPlane
+from tests.clusters import binaries
+from tests.clusters.control_plane import ADMIN, ControlPlane
+from tests.clusters.sandbox import Daemon
 
 KUBE, OURS, BEFORE = "kube-scheduler", "apportion", "before"
 GPU, SLICE = "one GPU", "one 1g.10gb slice"
@@ -121,7 +121,7 @@ class Bench:
         if scheduler == KUBE:
             return self._plane.start_scheduler(_kube_settings(config))
         command = [self._python(scheduler), "-m", "apportion", "scheduler", "--probes=127.0.0.1:0"]
-        return self._plane.box.start("apportion", command, env={"KUBECONFIG": str(config)})
+        return self._plane.sandbox.start("apportion", command, env={"KUBECONFIG": str(config)})
 
     def _python(self, scheduler: str) -> str:
         if scheduler != BEFORE:

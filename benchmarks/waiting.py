@@ -26,8 +26,8 @@ from apportion.apis.meta import Bare
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
 from benchmarks import stage
-from tests.grounds import binaries
-from tests.grounds.control_plane import ADMIN, ControlPlane
+from tests.clusters import binaries
+from tests.clusters.control_plane import ADMIN, ControlPlane
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 PROBES = "127.0.0.1:18431"
@@ -59,7 +59,7 @@ async def _measure(
 ) -> dict[str, Any]:
     command = [python, "-m", "apportion", "scheduler", f"--probes={PROBES}"]
     config = plane.kubeconfig_of(ADMIN, "bench")
-    daemon = plane.box.start("apportion", command, env={"KUBECONFIG": str(config)})
+    daemon = plane.sandbox.start("apportion", command, env={"KUBECONFIG": str(config)})
     try:
         await _indexed(client, arguments.waiting)
         await _all_explained(client, arguments.waiting)

@@ -2,6 +2,6 @@ pytest_plugins = [
     "tests.rules_report",
     "tests.skips_report",
     "tests.sharing",
-    "tests.grounds.fixtures",
+    "tests.clusters.fixtures",
     "tests.contract.rounds",
 ]

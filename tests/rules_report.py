@@ -1,8 +1,8 @@
 """Which contract rule was seen to hold where: a pytest plugin that keeps the outcome of every test that cites one.
 
-A test cites a rule by its name (`test_s06_...`, `test_d01_d03_...`). Outcomes go to `.cache/rules.json`, one entry a
-test, so that a run of a part refreshes that part only; tests that a whole file no longer has are forgotten.
-`make rules` prints the table.
+A test cites a rule by its name (`test_s06_...`, `test_d01_d03_...`), a scenario too (`s04 seven of ...`). Outcomes
+go to `.cache/rule-outcomes.json`, one entry a test, so that a run of a part refreshes that part only; tests that a
+whole file no longer has are forgotten. `make rules` prints the table.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-REPORT = Path(__file__).parent.parent / ".cache" / "rules.json"
+REPORT = Path(__file__).parent.parent / ".cache" / "rule-outcomes.json"
 CITATION = re.compile(r"(?<=_)([dsmgqfxrt]\d\d)(?=_|$|\[)")
+SCENARIO = re.compile(r"test_scenario\[((?:[dsmgqfxrt]\d\d )+)")
 
 _outcomes: dict[str, dict[str, object]] = {}
 _collected: set[str] = set()
 
 
 def cited_rules(test_name: str) -> list[str]:
+    if scenario := SCENARIO.match(test_name):
+        return sorted(scenario[1].upper().split())
     return sorted({rule.upper() for rule in CITATION.findall(test_name.split("[", maxsplit=1)[0])})
 
 
@@ -39,8 +42,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     rules = cited_rules(name)
     if not rules or (report.when != "call" and report.passed):
         return
-    ground = "real" if "real" in report.keywords or "[real" in name or "-real" in name else "embedded"
-    _outcomes[report.nodeid] = {"rules": rules, "ground": ground, "outcome": report.outcome}
+    cluster = "real" if "real" in report.keywords or "[real" in name or "-real" in name else "embedded"
+    _outcomes[report.nodeid] = {"rules": rules, "cluster": cluster, "outcome": report.outcome}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).parent.parent
 BEHAVIOUR = ROOT / "docs" / "behaviour.md"
-REPORT = ROOT / ".cache" / "rules.json"
+REPORT = ROOT / ".cache" / "rule-outcomes.json"
 RULE = re.compile(r"^\*\*([DSMGQFXRT]\d\d)\.(.*?)(?=^\*\*[DSMGQFXRT]\d\d\.|^## |\Z)", re.MULTILINE | re.DOTALL)
 PLANNED_LETTER = re.compile(r"^All of ([DSMGQFXRT]) is \*planned\*", re.MULTILINE)
 PLANNED_RULE = "(*Planned.*)"
@@ -28,14 +28,14 @@ def main() -> int:
     seen: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in json.loads(REPORT.read_text()).values():
         for rule in entry["rules"]:
-            seen[rule, entry["ground"]].append(entry["outcome"])
+            seen[rule, entry["cluster"]].append(entry["outcome"])
     table = Table("rule", "what it says", "embedded", "real", "tests", title="contract rules")
     failed = 0
     behaviour = BEHAVIOUR.read_text()
     planned_letters = set(PLANNED_LETTER.findall(behaviour))
     for rule, text in RULE.findall(behaviour):
         planned = rule[0] in planned_letters or PLANNED_RULE in text
-        cells = {ground: verdict(seen[rule, ground], planned=planned) for ground in ("embedded", "real")}
+        cells = {cluster: verdict(seen[rule, cluster], planned=planned) for cluster in ("embedded", "real")}
         failed += "fail" in cells.values()
         tests = len(seen[rule, "embedded"]) + len(seen[rule, "real"])
         painted = [f"[{COLOURS[cell]}]{cell}[/]" for cell in cells.values()]

@@ -14,13 +14,14 @@ import pytest
 
 from apportion import manifests
 from apportion.apis import names
-from tests.grounds import binaries
-from tests.grounds.cluster import Cluster
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.embedded import Embedded
-from tests.grounds.first import SERVICE_ADDRESS
-from tests.grounds.fixtures import require
-from tests.grounds.waiting import until
+from apportion.cluster import access
+from tests.clusters import binaries
+from tests.clusters.cluster import Cluster
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.embedded import Embedded
+from tests.clusters.fixtures import require
+from tests.clusters.sandbox_init import SERVICE_ADDRESS
+from tests.clusters.waiting import until
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real)])
@@ -79,7 +80,7 @@ def running(cluster: ControlPlane, account: str, arguments: list[str], folder: P
     (secrets / "namespace").write_text(names.DAS_NAMESPACE)
     (secrets / "ca.crt").write_bytes(cluster.credentials.ca.read_bytes())
     environment = os.environ | {
-        names.SERVICE_ACCOUNT_DIR_ENV: str(secrets),
+        access.SERVICE_ACCOUNT_DIR_ENV: str(secrets),
         "KUBERNETES_SERVICE_HOST": SERVICE_ADDRESS,
         "KUBERNETES_SERVICE_PORT": "443",
     }

@@ -15,11 +15,11 @@ from apportion import manifests
 from apportion.apis import names
 from tests.admission.accounts import plane, refusals, remove_workloads, separate_cluster
 from tests.admission.samples import both, container, pod, resources
-from tests.grounds.api import RefusedError
-from tests.grounds.cluster import Cluster
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.first import SERVICE_ADDRESS
-from tests.grounds.waiting import until
+from tests.clusters.api import RefusedError
+from tests.clusters.cluster import Cluster
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.sandbox_init import SERVICE_ADDRESS
+from tests.clusters.waiting import until
 
 pytestmark = pytest.mark.kubectl
 __all__ = ["separate_cluster"]  # a fixture, found by name

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.grounds.embedded import Embedded
+from tests.clusters.embedded import Embedded
 
 
 @pytest.fixture(scope="package")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.grounds.embedded import Embedded
-from tests.grounds.waiting import until
+from tests.clusters.embedded import Embedded
+from tests.clusters.waiting import until
 
 # Untyped: what it gives back has `None` in every place that a server always fills.
 kubernetes: Any = pytest.importorskip("kubernetes")

@@ -14,7 +14,7 @@ from apportion.cluster.client import Client, PatchType
 from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.informer import Informer
 from apportion.cluster.lease import Election
-from tests.grounds.cluster import Cluster
+from tests.clusters.cluster import Cluster
 
 
 def config_map(name: str, **data: str) -> dict[str, object]:

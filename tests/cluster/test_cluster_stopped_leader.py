@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.cluster.candidate import KEY, LEDGER
-from tests.grounds.binaries import ROOT
-from tests.grounds.cluster import Cluster
+from tests.clusters.binaries import ROOT
+from tests.clusters.cluster import Cluster
 
 PATIENCE_SECONDS = 60
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.clusters.cluster import Cluster
 from tests.contract.asking import Asking, until
-from tests.grounds.cluster import Cluster
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.clusters.audit import SHARED
+from tests.clusters.cluster import Cluster
 from tests.contract.asking import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, TABLE, Asking, until
-from tests.grounds.audit import SHARED
-from tests.grounds.cluster import Cluster
 
 JSON = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

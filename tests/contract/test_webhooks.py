@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from apportion.cluster.certificates import Authority
+from tests.clusters.cluster import Cluster
 from tests.contract.asking import MERGE_PATCH, Asking, config_map, until
-from tests.grounds.cluster import Cluster
 
 JSON = dict[str, Any]
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"

@@ -12,7 +12,6 @@ from apportion.core import cycle, remedies, sentences
 from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
 from apportion.core.policies import Policy
-from apportion.core.reasons import Code, Layer
 from tests.core.making import A100, CATALOG, H100, T4, add_node, fleet_of, mig_fleet, node, pod
 
 
@@ -28,18 +27,6 @@ def fill(fleet: Fleet, **wants: object) -> int:
     while isinstance(cycle.decide(fleet, [pod(**wants)], Policy(), explained=False), cycle.Plan):
         count += 1
     return count
-
-
-def test_x01_the_fifteenth_pod_is_told_why_in_numbers() -> None:
-    fleet = mig_fleet(2)
-    assert fill(fleet, slices={"1g.5gb": 1}) == 14
-    refusal = refused(fleet, slices={"1g.5gb": 1})
-    assert refusal.layer is Layer.PLACEMENT
-    assert refusal.code == Code.NO_PLACE
-    assert sentences.of(refusal).startswith(
-        "0/2 nodes can take 1 x 1g.5gb now: 2 nodes have no free place (14 of 14 places of 1g.5gb in use). "
-        "Cheapest change: free 1 x 1g.5gb on node "
-    )
 
 
 def test_x01_something_smaller_comes_before_ending_pods() -> None:
@@ -91,34 +78,6 @@ def test_x01_less_of_a_gpu_is_said_in_the_words_of_the_request() -> None:
     refusal = refused(fleet, fraction="0.5")
     assert refusal.remedy is not None
     assert refusal.remedy.kind != remedies.SMALLER, "what is left is less than the least that may be asked for"
-
-
-def test_d04_an_absurd_number_of_gpus_is_explained_at_once() -> None:
-    refusal = refused(fleet_of((node("n"), [(T4, False)])), gpus=2**63 - 1)
-    assert sentences.of(refusal).endswith(f"ask for nvidia.com/gpu 1 instead of {2**63 - 1}.")
-
-
-def test_x01_rules_that_stand_in_the_way_are_named() -> None:
-    fleet = fleet_of((node("n", taints=[Taint(key="gpu", value="yes", effect="NoSchedule")]), [(A100, True)]))
-    refusal = refused(fleet, slices={"1g.5gb": 1})
-    assert refusal.layer is Layer.NODE
-    assert "1 node has the untolerated taint gpu=yes:NoSchedule" in sentences.of(refusal)
-    assert "tolerate the taint gpu=yes:NoSchedule" in sentences.of(refusal)
-
-
-def test_x01_a_node_is_added_only_when_nothing_else_helps() -> None:
-    fleet = fleet_of((node("n"), [(T4, False)]))
-    cycle.decide(fleet, [pod("critical", gpus=1, priority=2_000_001_000)], Policy())
-    refusal = refused(fleet, gpus=1)
-    assert refusal.remedy is not None
-    assert refusal.remedy.kind == remedies.ADD
-    assert sentences.of(refusal).endswith("Cheapest change: add a node like n.")
-
-
-def test_a_gated_pod_is_no_candidate() -> None:
-    refusal = refused(mig_fleet(1), slices={"1g.5gb": 1}, schedulingGates=[{"name": "later"}])
-    assert refusal.code == "Gated"
-    assert "scheduling gates hold it back: later" in sentences.of(refusal)
 
 
 def test_an_empty_fleet_is_said_to_be_empty() -> None:

@@ -1,4 +1,4 @@
-"""Node rules that the recorded kube-scheduler cases do not reach: volumes, agents, GPUs."""
+"""Node rules that the recorded kube-scheduler cases do not reach: volumes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from apportion.core import filters
 from apportion.core.fleet import Fleet
 from apportion.core.reasons import Code
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
-from tests.core.making import A100, CATALOG, H100, T4, add_node, fleet_of, node, pod
+from tests.core.making import fleet_of, node, pod
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -121,50 +121,3 @@ def test_s04_a_selector_on_the_claim_narrows_the_volumes() -> None:
         classes={"local": ClassFacts(waits_for_pod=True)},
     )
     assert nodes_for(zoned(storage), **with_claims("data")) == ("node-a",)
-
-
-def test_s04_slices_need_label_agent_profile_and_place() -> None:
-    fleet = Fleet(CATALOG)
-    add_node(fleet, node("a-plain", labels={"nvidia.com/mig.capable": "false"}), [(A100, True)])
-    add_node(fleet, node("b-silent"), [(A100, True)], ready=False)
-    add_node(fleet, node("c-other"), [(H100, True)])
-    add_node(fleet, node("d-whole"), [(A100, False)])
-    add_node(fleet, node("e-fits"), [(H100, True), (A100, True)])
-    result = filters.feasible(fleet, pod(slices={"1g.5gb": 1}))
-    assert result.nodes == ("e-fits",)
-    assert {name: reason.code for name, reason in result.reasons.items()} == {
-        "a-plain": Code.NOT_MIG_CAPABLE,
-        "b-silent": Code.AGENT_NOT_READY,
-        "c-other": Code.NO_PROFILE,
-        "d-whole": Code.NO_PROFILE,
-    }
-
-
-def test_s04_slices_of_one_pod_may_lie_on_several_gpus_of_a_node() -> None:
-    fleet = fleet_of((node("a"), [(A100, True)]), (node("b"), [(A100, True), (H100, True)]))
-    assert nodes_for(fleet, slices={"4g.20gb": 1, "4g.40gb": 1}) == ("b",)
-    assert nodes_for(fleet, slices={"3g.20gb": 2}) == ("a", "b")
-
-
-def test_s04_the_kubelet_must_have_the_devices_too() -> None:
-    fleet = fleet_of((node("n"), [(A100, True)]))
-    state = fleet.nodes["n"]
-    assert state.facts is not None
-    fleet.set_node(node("n"))
-    assert codes(fleet, slices={"1g.5gb": 1}) == {Code.RESOURCE}
-
-
-def test_g04_a_share_needs_one_gpu_with_that_much_left() -> None:
-    fleet = fleet_of((node("n"), [(T4, False)] * 2))
-    for number in range(2):
-        fleet.add_share(f"share-{number}", f"n-gpu{number}", 8000, f"pod-{number}")
-    assert codes(fleet, fraction="0.6") == {Code.NO_MEMORY}
-    assert nodes_for(fleet, memory=7360) == ("n",)
-    assert codes(fleet, memory=7361) == {Code.NO_MEMORY}
-
-
-def test_nodes_without_reported_gpus_are_judged_by_their_kubelet() -> None:
-    fleet = fleet_of((node("n", **{"nvidia.com/gpu": 2}), []))
-    assert nodes_for(fleet, gpus=2) == ("n",)
-    fleet.add_pod(pod("first", gpus=1), "n")
-    assert codes(fleet, gpus=2) == {Code.RESOURCE}

@@ -119,21 +119,6 @@ def test_a_plan_can_be_undone_after_other_changes() -> None:
     assert fleet.record() == before
 
 
-def test_x04_whole_shared_and_sliced_gpus_stand_side_by_side_on_one_node() -> None:
-    fleet = fleet_of((node("n"), [(A100, True), (T4, False), (T4, False), (T4, False)]))
-    for request in (
-        pod("sliced", slices={"3g.20gb": 1}),
-        pod("shared", fraction="0.5"),
-        pod("shared-too", memory=7000),
-        pod("whole", gpus=2),
-    ):
-        assert isinstance(cycle.decide(fleet, [request], Policy()), cycle.Plan)
-    uses = [str(gpu.use) for gpu in fleet.nodes["n"].gpus.values()]
-    assert sorted(uses) == ["shared", "sliced", "whole", "whole"]
-    refused = cycle.decide(fleet, [pod("too-much", gpus=1)], Policy())
-    assert isinstance(refused, cycle.Refusal)
-
-
 def test_g05_a_reservation_pod_holds_its_device_once() -> None:
     fleet = fleet_of((node("n"), [(T4, False)] * 2))
     assert isinstance(cycle.decide(fleet, [pod("sharer", fraction="0.5")], Policy()), cycle.Plan)

@@ -8,12 +8,9 @@ import random
 import msgspec
 import pytest
 
-from apportion.apis import profiles
-from apportion.apis.request import POLICIES
-from apportion.core import cycle, grid, search
+from apportion.core import grid, search
 from apportion.core.catalog import Model
-from apportion.core.policies import Policy
-from tests.core.making import A100, CATALOG, H100, mig_fleet, model, pod
+from tests.core.making import A100, CATALOG, H100, model
 
 LETTERS = {
     "a": "1g.5gb",
@@ -103,24 +100,6 @@ def test_s04_each_of_the_32_sets_fits_on_one_gpu_in_every_order(
         seats = search.arrange([(cut, grid.EMPTY)], list(order), search.first_place)
         assert seats is not None, order
         _assert_legal(cut, list(order), seats)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("text", SETS)
-def test_s04_one_pod_gets_its_set_on_one_gpu_whatever_the_policy(text: str, policy: str) -> None:
-    """Through the whole decision, one container per slice, in a few orders each."""
-    wants = members(text, LETTERS)
-    for number in range(3):
-        order = random.Random(f"{text}{number}").sample(wants, len(wants))
-        containers = [
-            {"name": f"c{i}", "resources": {"limits": {profiles.slice_resource(profile): 1}}}
-            for i, profile in enumerate(order)
-        ]
-        plan = cycle.decide(mig_fleet(1), [pod(containers=containers)], Policy(policy))
-        assert isinstance(plan, cycle.Plan), order
-        assert [claim.placement.profile for claim in plan.claims] == order
-        taken = [unit for c in plan.claims for unit in range(c.placement.start, c.placement.start + c.placement.size)]
-        assert len(taken) == len(set(taken)), "slices overlap"
 
 
 def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Seat]) -> None:

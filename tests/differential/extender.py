@@ -1,7 +1,8 @@
 """An HTTP filter extender that writes down which nodes passed kube-scheduler's own filters, and then takes none.
 
 kube-scheduler asks it after all filters of its own. As it always answers "no node", the pod stays unscheduled and
-the world stays as it is for the next pod. Runs alone, inside the box: arguments are a port and the file to append to.
+the world stays as it is for the next pod. Runs alone, inside the sandbox;
+arguments are a port and the file to append to.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.clusters.api import Api
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.waiting import until
 from tests.differential import volumes, worlds
-from tests.grounds.api import Api
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.waiting import until
 
 JSON = dict[str, Any]
 PORT = 7900
@@ -30,9 +30,9 @@ class Oracle:
     def __init__(self, folder: Path) -> None:
         self._plane = ControlPlane(folder, controllers=False, without_admission=WITHOUT)
         self._api: Api = self._plane.api
-        self._record = self._plane.box.data / "extender.jsonl"
+        self._record = self._plane.sandbox.data / "extender.jsonl"
         script = Path(__file__).with_name("extender.py")
-        self._plane.box.start("extender", [sys.executable, "-I", script, str(PORT), self._record])
+        self._plane.sandbox.start("extender", [sys.executable, "-I", script, str(PORT), self._record])
         for name, labels in worlds.NAMESPACES.items():
             self._api.create("/api/v1/namespaces", _object("v1", "Namespace", {"name": name, "labels": labels}))
         overhead = {"handler": "runc", "overhead": {"podFixed": {"cpu": "150m", "memory": "100Mi"}}}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.grounds import binaries
+from tests.clusters import binaries
 
 Json = dict[str, Any]
 DAS = "das-operator"

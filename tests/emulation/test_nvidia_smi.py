@@ -11,7 +11,7 @@ import pytest
 
 from apportion.emulation.nvidia_smi import command, script
 from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine, instance_id
-from tests.grounds import binaries
+from tests.clusters import binaries
 
 NOW = datetime(2026, 11, 16, 2, 30, 5, tzinfo=UTC)
 MACHINE = Machine(

@@ -21,12 +21,13 @@ import yaml
 
 from apportion import manifests
 from apportion.apis import names
+from apportion.cluster import access
+from tests.clusters.api import Api, RefusedError
+from tests.clusters.cluster import Cluster
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.sandbox_init import SERVICE_ADDRESS
+from tests.clusters.waiting import until
 from tests.fallback.ground import MEDIUM, SMALL, endpoint
-from tests.grounds.api import Api, RefusedError
-from tests.grounds.cluster import Cluster
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.first import SERVICE_ADDRESS
-from tests.grounds.waiting import until
 
 Json = dict[str, Any]
 NAMESPACE = names.FALLBACK_NAMESPACE
@@ -121,7 +122,7 @@ class Replicas:
             address = urlsplit(server["server"])
             host, port = str(address.hostname), str(address.port)
         return {
-            names.SERVICE_ACCOUNT_DIR_ENV: str(folder),
+            access.SERVICE_ACCOUNT_DIR_ENV: str(folder),
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
         }

@@ -19,10 +19,10 @@ import pytest
 from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import PARTS
 from apportion.apis import kinds, names
+from tests.clusters.api import RefusedError
+from tests.clusters.control_plane import ControlPlane
 from tests.fallback.generating import Generated, generate
 from tests.fallback.ground import SETTINGS, Ground, ground
-from tests.grounds.api import RefusedError
-from tests.grounds.control_plane import ControlPlane
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 COUNT = 10_000 if FULL else 300

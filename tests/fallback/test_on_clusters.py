@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from tests.admission.accounts import refusals, separate_cluster
+from tests.clusters.api import Api, RefusedError
+from tests.clusters.cluster import Cluster
+from tests.clusters.waiting import until
 from tests.fallback.replicas import Replicas
-from tests.grounds.api import Api, RefusedError
-from tests.grounds.cluster import Cluster
-from tests.grounds.waiting import until
 
 pytestmark = [pytest.mark.kubectl]
 __all__ = ["separate_cluster"]  # a fixture, found by name

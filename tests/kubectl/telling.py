@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from tests.grounds import binaries
-from tests.grounds.cluster import Cluster
-from tests.grounds.waiting import NeverHappenedError, until
+from tests.clusters import binaries
+from tests.clusters.cluster import Cluster
+from tests.clusters.waiting import NeverHappenedError, until
 
 Json = dict[str, Any]
 NAMESPACE = "kubectl-user"

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.grounds import binaries, fixtures
-from tests.grounds.cluster import Cluster
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.embedded import Embedded
-from tests.grounds.node import RealNode
+from tests.clusters import binaries, fixtures
+from tests.clusters.cluster import Cluster
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.embedded import Embedded
+from tests.clusters.node import RealNode
 from tests.kubectl import describing, reading, removing, running, telling, writing
 from tests.kubectl.telling import Telling
 

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.grounds.installed import Installed
-from tests.grounds.waiting import NeverHappenedError, until
+from tests.clusters.installed import Installed
+from tests.clusters.waiting import NeverHappenedError, until
 
 Json = dict[str, Any]
 

@@ -1,11 +1,11 @@
-"""The ground for tests that must hold on both clusters."""
+"""Tests that must hold on both clusters."""
 
 from __future__ import annotations
 
 import pytest
 
 from apportion.apis.kinds import CONFIG_MAPS
-from tests.grounds.cluster import Cluster
+from tests.clusters.cluster import Cluster
 
 
 @pytest.mark.kubectl

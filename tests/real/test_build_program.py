@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.grounds import binaries
-from tests.grounds.fixtures import require
+from tests.clusters import binaries
+from tests.clusters.fixtures import require
 
 MODULES = sorted(path.parent for path in (binaries.ROOT / "tools" / "real").glob("*/go.mod"))
 
@@ -75,7 +75,7 @@ def test_modules_are_pinned_and_demand_no_particular_toolchain(module: Path) -> 
 
 def test_tests_are_skipped_with_the_remedy_or_fail_where_the_real_cluster_is_required(tmp_path: Path) -> None:
     def run(**environment: str) -> str:
-        one = "tests/real/test_ground.py::test_one_kubeconfig_serves_inside_the_box_too"
+        one = "tests/real/test_real_cluster.py::test_one_kubeconfig_serves_inside_the_sandbox_too"
         pytest_run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "t")]
         empty = {"XDG_CACHE_HOME": str(tmp_path), "KUBEBUILDER_ASSETS": "", "APPORTION_REQUIRE_REAL": ""}
         done = subprocess.run(

@@ -11,29 +11,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.grounds import binaries, cgroups
-from tests.grounds.fixtures import require
-from tests.grounds.waiting import until
+from tests.clusters import binaries, cgroups
+from tests.clusters.fixtures import require
+from tests.clusters.waiting import until
 
 pytestmark = pytest.mark.real
 
 RUN = """
 import signal, sys, time
 from pathlib import Path
-from tests.grounds import cgroups
-from tests.grounds.box import Box, run
+from tests.clusters import cgroups
+from tests.clusters.sandbox import Sandbox, run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background inherits that it is ignored
-box = Box(Path(sys.argv[1]))
-sleeper = box.start("sleeper", ["sleep", "600"])
-run(box, ["ip", "link", "add", "left-over0", "type", "bridge"])
-run(box, ["mount", "-t", "tmpfs", "left-over", "/mnt"])
-cgroups.create(f"{box.cgroup}/n1")
+sandbox = Sandbox(Path(sys.argv[1]))
+sleeper = sandbox.start("sleeper", ["sleep", "600"])
+run(sandbox, ["ip", "link", "add", "left-over0", "type", "bridge"])
+run(sandbox, ["mount", "-t", "tmpfs", "left-over", "/mnt"])
+cgroups.create(f"{sandbox.cgroup}/n1")
 for hierarchy in ("pids", ""):
-    group = cgroups.MOUNT / hierarchy / box.cgroup / "n1" / "cgroup.procs"
+    group = cgroups.MOUNT / hierarchy / sandbox.cgroup / "n1" / "cgroup.procs"
     if group.exists():
         group.write_text(str(sleeper.pid))
-print(box.supervisor, sleeper.pid, box.cgroup, flush=True)
+print(sandbox.supervisor, sleeper.pid, sandbox.cgroup, flush=True)
 time.sleep(600)
 """
 
@@ -42,7 +42,7 @@ time.sleep(600)
 def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     require(binaries.CONTROL_PLANE)
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(tmp_path / "ground")], cwd=binaries.ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN, str(tmp_path / "sandbox")], cwd=binaries.ROOT, stdout=subprocess.PIPE, text=True
     )
     yield process
     process.kill()
@@ -63,8 +63,8 @@ def test_nothing_is_left_when_the_run_is_killed(
     until(lambda: _gone(supervisor) and _gone(sleeper), "the processes end", within=60)
     assert "left-over" not in _links_and_mounts(os.getpid())
     assert not _groups(group)
-    assert not (tmp_path / "ground" / "data").exists()
-    assert (tmp_path / "ground" / "logs").exists()
+    assert not (tmp_path / "sandbox" / "data").exists()
+    assert (tmp_path / "sandbox" / "logs").exists()
 
 
 def test_processes_end_with_a_killed_supervisor_and_the_next_run_removes_its_cgroups(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.grounds.installed import Installed
+from tests.clusters.installed import Installed
 from tests.story import document_003
 from tests.story.telling import Teller
 

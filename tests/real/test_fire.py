@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.grounds.installed import AGENT, NAMESPACE, Installed
+from tests.clusters.installed import AGENT, NAMESPACE, Installed
 from tests.story import twins
 from tests.story.workloads import Workloads, assert_no_overlap
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.grounds.installed import Installed
-from tests.grounds.waiting import until
+from tests.clusters.installed import Installed
+from tests.clusters.waiting import until
 from tests.real.sliced import POLITE, Sliced
 
 pytestmark = pytest.mark.real

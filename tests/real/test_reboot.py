@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.grounds.installed import Installed
-from tests.grounds.waiting import until
+from tests.clusters.installed import Installed
+from tests.clusters.waiting import until
 from tests.real.sliced import Sliced
 from tests.story.workloads import Workloads, assert_no_overlap
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.grounds.installed import AGENT, NAMESPACE, OPERATOR, SCHEDULER, WEBHOOK, Installed
-from tests.grounds.waiting import until
+from tests.clusters.installed import AGENT, NAMESPACE, OPERATOR, SCHEDULER, WEBHOOK, Installed
+from tests.clusters.waiting import until
 from tests.real.sliced import Sliced
 
 pytestmark = pytest.mark.real

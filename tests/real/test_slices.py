@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tests.grounds.installed import AGENT, SCHEDULER, Installed
-from tests.grounds.waiting import until
+from tests.clusters.installed import AGENT, SCHEDULER, Installed
+from tests.clusters.waiting import until
 from tests.real.sliced import STUBBORN, Sliced
 
 pytestmark = pytest.mark.real

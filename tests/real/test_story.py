@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.grounds.installed import Installed
+from tests.clusters.installed import Installed
 from tests.story import telling
 
 pytestmark = pytest.mark.real

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.grounds import binaries
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.fixtures import require
-from tests.scheduler import ground as grounds
-from tests.scheduler.ground import Ground
+from tests.clusters import binaries
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.fixtures import require
+from tests.scheduler import cluster as clusters
+from tests.scheduler.cluster import ApiCluster
 
 
 @pytest.fixture(scope="session")
@@ -22,17 +22,17 @@ def real_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]
 
 
 @pytest.fixture
-async def ground() -> AsyncIterator[Ground]:
-    async with grounds.embedded() as made:
+async def cluster() -> AsyncIterator[ApiCluster]:
+    async with clusters.embedded() as made:
         yield made
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
-async def any_ground(request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
+async def each_cluster(request: pytest.FixtureRequest) -> AsyncIterator[ApiCluster]:
     if request.param == "embedded":
-        async with grounds.embedded() as made:
+        async with clusters.embedded() as made:
             yield made
         return
     plane: ControlPlane = request.getfixturevalue("real_api")
-    async with grounds.prepared(plane.kubeconfig) as made:
+    async with clusters.prepared(plane.kubeconfig) as made:
         yield made

@@ -14,7 +14,7 @@ from apportion.scheduler import backlog as backlogs
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage
 from apportion.scheduler.changes import Change, Changes, Happened
-from tests.scheduler.ground import Ground, scheduling, until
+from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 
 class Clock:
@@ -135,25 +135,25 @@ def test_timers_do_not_pile_up() -> None:
     assert backlog.next_time() is None
 
 
-async def test_heartbeats_and_other_pods_states_wake_nobody(ground: Ground) -> None:
-    await ground.node("n1", gpus=1)
-    async with scheduling(ground):
-        await ground.pod("holder", slices={"7g.40gb": 1})
-        await ground.bound("holder")
+async def test_heartbeats_and_other_pods_states_wake_nobody(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    async with scheduling(cluster):
+        await cluster.pod("holder", slices={"7g.40gb": 1})
+        await cluster.bound("holder")
         for number in range(5):
-            await ground.pod(f"waits-{number}", slices={"1g.5gb": 1})
-            await ground.waits(f"waits-{number}")
+            await cluster.pod(f"waits-{number}", slices={"1g.5gb": 1})
+            await cluster.waits(f"waits-{number}")
         before = decisions()
         for number in range(5):
             condition = {"type": "Ready", "status": "True", "reason": "R", "message": f"beat {number}"}
-            await ground.client.patch(kinds.NODES, "n1", {"status": {"conditions": [condition]}}, subresource="status")
-            await ground.set_phase("holder", "Running" if number % 2 else "Pending")
-        await ground.pod("plain", limits={"cpu": "1"})
-        await ground.bound("plain")
+            await cluster.client.patch(kinds.NODES, "n1", {"status": {"conditions": [condition]}}, subresource="status")
+            await cluster.set_phase("holder", "Running" if number % 2 else "Pending")
+        await cluster.pod("plain", limits={"cpu": "1"})
+        await cluster.bound("plain")
         assert decisions() == before + 1
 
-        await ground.delete("holder")
-        await ground.bound(*[f"waits-{number}" for number in range(5)])
+        await cluster.delete("holder")
+        await cluster.bound(*[f"waits-{number}" for number in range(5)])
 
         async def counted() -> bool:
             return decisions() > before + 1

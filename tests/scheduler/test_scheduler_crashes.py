@@ -19,7 +19,7 @@ from apportion.apis import kinds, names
 from apportion.apis.claims import claim_name
 from apportion.cluster import errors
 from apportion.cluster.transport import Request, Response
-from tests.scheduler.ground import Ground, Wire, scheduling, until
+from tests.scheduler.cluster import ApiCluster, Wire, scheduling, until
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 SAMPLE = 6  # cuts of each kind in CI
@@ -57,39 +57,39 @@ class Proxy:
         return response
 
 
-async def begin(ground: Ground) -> None:
-    await ground.node("n1", gpus=2, mig=1, resources={names.NVIDIA_GPU: "1"})
-    await ground.node("n2", gpus=1)
-    await ground.pod("two", slices={"2g.10gb": 2})
-    await ground.pod("one", slices={"1g.5gb": 1})
-    await ground.pod("whole", limits={names.NVIDIA_GPU: "1"})
-    await ground.pod("plain", limits={"cpu": "1"})
-    await ground.pod(GHOST, slices={"3g.20gb": 1})
-    await ground.pod(HOPELESS, slices={"7g.40gb": 3})
+async def begin(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=2, mig=1, resources={names.NVIDIA_GPU: "1"})
+    await cluster.node("n2", gpus=1)
+    await cluster.pod("two", slices={"2g.10gb": 2})
+    await cluster.pod("one", slices={"1g.5gb": 1})
+    await cluster.pod("whole", limits={names.NVIDIA_GPU: "1"})
+    await cluster.pod("plain", limits={"cpu": "1"})
+    await cluster.pod(GHOST, slices={"3g.20gb": 1})
+    await cluster.pod(HOPELESS, slices={"7g.40gb": 3})
 
 
-async def finished(ground: Ground, *, scheduled_events: int = 0) -> None:
-    await ground.bound(*STAYING)
-    await ground.waits(HOPELESS)
-    await events_are_there(ground, scheduled_events)
+async def finished(cluster: ApiCluster, *, scheduled_events: int = 0) -> None:
+    await cluster.bound(*STAYING)
+    await cluster.waits(HOPELESS)
+    await events_are_there(cluster, scheduled_events)
 
 
-async def told_once(ground: Ground) -> list[str]:
+async def told_once(cluster: ApiCluster) -> list[str]:
     """The calls of an undisturbed story."""
-    await begin(ground)
+    await begin(cluster)
     proxy = Proxy()
-    async with scheduling(ground, ground.wire(proxy), **QUICK):
-        await finished(ground, scheduled_events=5)
+    async with scheduling(cluster, cluster.wire(proxy), **QUICK):
+        await finished(cluster, scheduled_events=5)
     return proxy.calls
 
 
-async def told_with_a_crash(ground: Ground, cut_at: int, *, after: bool) -> bool:
+async def told_with_a_crash(cluster: ApiCluster, cut_at: int, *, after: bool) -> bool:
     """False if the story was over before the n-th call."""
-    await begin(ground)
+    await begin(cluster)
     first, second = Proxy(cut_at, after), Proxy()
-    wire: Wire = ground.wire(first)
-    async with scheduling(ground, wire, **QUICK):
-        over = asyncio.create_task(finished(ground, scheduled_events=5))
+    wire: Wire = cluster.wire(first)
+    async with scheduling(cluster, wire, **QUICK):
+        over = asyncio.create_task(finished(cluster, scheduled_events=5))
         died = asyncio.create_task(first.dead.wait())
         await asyncio.wait({over, died}, return_when=asyncio.FIRST_COMPLETED)
         over.cancel()
@@ -97,21 +97,21 @@ async def told_with_a_crash(ground: Ground, cut_at: int, *, after: bool) -> bool
         await asyncio.gather(over, died, return_exceptions=True)
         first.dead.set()
     if cut_at % 2:  # a pod that vanishes while nobody leads
-        await ground.delete(GHOST)
-    async with scheduling(ground, ground.wire(second), **QUICK):
-        await finished(ground)
-        await check(ground, first.bindings + second.bindings)
+        await cluster.delete(GHOST)
+    async with scheduling(cluster, cluster.wire(second), **QUICK):
+        await finished(cluster)
+        await check(cluster, first.bindings + second.bindings)
         for name in (*STAYING, GHOST, HOPELESS):
             if name != GHOST or not cut_at % 2:
-                await ground.delete(name)
-        await until(lambda: no_claims(ground))
+                await cluster.delete(name)
+        await until(lambda: no_claims(cluster))
     return len(first.calls) > cut_at
 
 
-async def check(ground: Ground, bindings: Counter[str]) -> None:
+async def check(cluster: ApiCluster, bindings: Counter[str]) -> None:
     assert all(count == 1 for count in bindings.values()), bindings
     expected = {"two": 2, "one": 1, "whole": 0, "plain": 0}
-    pods = {name: await ground.get(name) for name in STAYING}
+    pods = {name: await cluster.get(name) for name in STAYING}
     wanted = {
         claim_name(pod.metadata.uid, "main", index): pod.spec.node_name
         for name, pod in pods.items()
@@ -119,39 +119,41 @@ async def check(ground: Ground, bindings: Counter[str]) -> None:
     }
 
     async def settled() -> bool:
-        found = {c.name: c.spec.nodename for c in await ground.claims() if c.spec.pod_ref.name != GHOST}
+        found = {c.name: c.spec.nodename for c in await cluster.claims() if c.spec.pod_ref.name != GHOST}
         return found == wanted
 
     await until(settled)
-    await ground.no_overlap()
+    await cluster.no_overlap()
 
 
-async def events_are_there(ground: Ground, scheduled: int) -> None:
+async def events_are_there(cluster: ApiCluster, scheduled: int) -> None:
     """The hopeless pod was told why, and so many others that they have a node."""
 
     async def told() -> bool:
-        listing = await ground.client.list(kinds.EVENTS, namespace="default")
+        listing = await cluster.client.list(kinds.EVENTS, namespace="default")
         hopeless = any(event["involvedObject"]["name"] == HOPELESS for event in listing.items)
         return hopeless and sum(event["reason"] == "Scheduled" for event in listing.items) >= scheduled
 
     await until(told)
 
 
-async def no_claims(ground: Ground) -> bool:
-    return not await ground.claims()
+async def no_claims(cluster: ApiCluster) -> bool:
+    return not await cluster.claims()
 
 
-async def clear(ground: Ground) -> None:
-    await ground.clear()
-    await ground.client.raw("DELETE", "/api/v1/namespaces/default/events")
+async def clear(cluster: ApiCluster) -> None:
+    await cluster.clear()
+    await cluster.client.raw("DELETE", "/api/v1/namespaces/default/events")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-async def test_s06_r02_killed_at_every_call_it_makes_it_loses_and_doubles_nothing(any_ground: Ground) -> None:
-    ground = any_ground
-    calls = await told_once(ground)
-    await clear(ground)
+async def test_s06_r02_killed_at_every_call_it_makes_it_loses_and_doubles_nothing(
+    each_cluster: ApiCluster,
+) -> None:
+    cluster = each_cluster
+    calls = await told_once(cluster)
+    await clear(cluster)
     kinds_of_calls = {call.split("/")[-1] if "binding" in call else call for call in calls}
     assert any(call.endswith("/binding") for call in calls), kinds_of_calls
     cuts = [(number, after) for number in range(len(calls)) for after in (False, True)]
@@ -164,10 +166,10 @@ async def test_s06_r02_killed_at_every_call_it_makes_it_loses_and_doubles_nothin
     reached = 0
     for number, after in cuts:
         try:
-            reached += await told_with_a_crash(ground, number, after=after)
+            reached += await told_with_a_crash(cluster, number, after=after)
         except BaseException as error:
             error.add_note(f"cut at call {number} ({calls[number]}), {'after' if after else 'before'} the server acted")
             raise
-        await clear(ground)
+        await clear(cluster)
     print(f"{len(cuts)} stories, {reached} of them cut, {len(calls)} calls each")
     assert reached >= len(cuts) // 4

@@ -26,8 +26,8 @@ from apportion.scheduler.settings import Settings
 from apportion.view import why
 from apportion.view.informers import Informers
 from apportion.view.view import View
-from tests.grounds.waiting import until as until_now
-from tests.scheduler.ground import Wire, background, until
+from tests.clusters.waiting import until as until_now
+from tests.scheduler.cluster import Wire, background, until
 from tests.scheduler.observer import Observer
 from tests.story.served import Served
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from apportion.apis import kinds, names
-from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.apis.claims import AllocationClaim
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.lease import Election
@@ -19,114 +19,110 @@ from apportion.core.plans import Bind, ClaimSlice, Plan
 from apportion.scheduler import commits
 from apportion.scheduler.main import Reign
 from apportion.scheduler.settings import Settings
-from tests.scheduler.ground import NAMESPACE, Ground, background, scheduling, until
+from tests.builders import claims, pods
+from tests.scheduler.cluster import NAMESPACE, ApiCluster, background, scheduling, until
 
 Onwards = Callable[[], Awaitable[Response]]
 
 
-async def claim_for(ground: Ground, pod: str, uid: str, node: str, *, start: int = 0, gpu: int = 0) -> AllocationClaim:
+async def claim_for(
+    cluster: ApiCluster, pod: str, uid: str, node: str, *, start: int = 0, gpu: int = 0
+) -> AllocationClaim:
     """What a leader left that died between claim and binding (and before it wrote the state)."""
-    body = new_claim(
-        name=claim_name(uid, "main", 0),
-        profile="1g.5gb",
-        gpu_uuid=ground.gpus[node][gpu],
-        start=start,
-        size=1,
-        nodename=node,
-        pod=PodReference(namespace="default", name=pod, uid=uid),
-        containers=["main"],
-    )
-    return await ground.client.create(kinds.ALLOCATION_CLAIMS, body, namespace=NAMESPACE, into=AllocationClaim)
+    body = claims.claim(pods.pod(pod, uid=uid), node=node, gpu=cluster.gpus[node][gpu], start=start)
+    return await cluster.client.create(kinds.ALLOCATION_CLAIMS, body, namespace=NAMESPACE, into=AllocationClaim)
 
 
-async def no_claims(ground: Ground, within: float = 40) -> None:
+async def no_claims(cluster: ApiCluster, within: float = 40) -> None:
     async def none() -> bool:
-        return not await ground.claims()
+        return not await cluster.claims()
 
     await until(none, within=within)
 
 
-async def test_s06_claims_of_a_leader_that_died_are_adopted(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    await ground.node("n2")
-    uid = await ground.pod("a", slices={"1g.5gb": 1})
-    left = await claim_for(ground, "a", uid, "n2", start=3, gpu=1)
-    async with scheduling(ground):
-        assert await ground.bound("a") == {"a": "n2"}
-    (claim,) = await ground.claims()
+async def test_s06_claims_of_a_leader_that_died_are_adopted(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    await cluster.node("n2")
+    uid = await cluster.pod("a", slices={"1g.5gb": 1})
+    left = await claim_for(cluster, "a", uid, "n2", start=3, gpu=1)
+    async with scheduling(cluster):
+        assert await cluster.bound("a") == {"a": "n2"}
+    (claim,) = await cluster.claims()
     assert claim.metadata.uid == left.metadata.uid
     assert claim.state == "created"
 
 
-async def test_s06_half_of_the_claims_is_completed(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    await ground.node("n2")
-    uid = await ground.pod("a", slices={"1g.5gb": 2})
-    left = await claim_for(ground, "a", uid, "n2", start=3, gpu=1)
-    async with scheduling(ground):
-        assert await ground.bound("a") == {"a": "n2"}
-    first, second = await ground.claims()
+async def test_s06_half_of_the_claims_is_completed(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    await cluster.node("n2")
+    uid = await cluster.pod("a", slices={"1g.5gb": 2})
+    left = await claim_for(cluster, "a", uid, "n2", start=3, gpu=1)
+    async with scheduling(cluster):
+        assert await cluster.bound("a") == {"a": "n2"}
+    first, second = await cluster.claims()
     assert first.metadata.uid == left.metadata.uid
     assert second.spec.nodename == "n2"
-    await ground.no_overlap()
+    await cluster.no_overlap()
 
 
-async def test_s06_claims_that_cannot_be_used_are_given_up_first(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    await ground.node("n2")
-    uid = await ground.pod("a", slices={"1g.5gb": 1})
-    left = await claim_for(ground, "a", uid, "n2")
-    await ground.client.patch(kinds.NODES, "n2", {"spec": {"unschedulable": True}})
-    async with scheduling(ground):
-        assert await ground.bound("a") == {"a": "n1"}
-    (claim,) = await ground.claims()
+async def test_s06_claims_that_cannot_be_used_are_given_up_first(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    await cluster.node("n2")
+    uid = await cluster.pod("a", slices={"1g.5gb": 1})
+    left = await claim_for(cluster, "a", uid, "n2")
+    await cluster.client.patch(kinds.NODES, "n2", {"spec": {"unschedulable": True}})
+    async with scheduling(cluster):
+        assert await cluster.bound("a") == {"a": "n1"}
+    (claim,) = await cluster.claims()
     assert claim.metadata.uid != left.metadata.uid
 
 
-async def test_s06_a_claim_on_a_place_that_another_one_holds_is_not_used(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    first = await ground.pod("a", slices={"1g.5gb": 1})
-    async with scheduling(ground):
-        await ground.bound("a")
-    (held,) = await ground.claims()
-    gpu = ground.gpus["n1"].index(held.spec.gpu_uuid)
-    uid = await ground.pod("b", slices={"1g.5gb": 1})
-    await claim_for(ground, "b", uid, "n1", start=held.spec.mig_placement.start, gpu=gpu)
-    async with scheduling(ground):
-        await ground.bound("b")
-    await ground.no_overlap()
-    assert {claim.spec.pod_ref.uid for claim in await ground.claims()} == {first, uid}
+async def test_s06_a_claim_on_a_place_that_another_one_holds_is_not_used(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    first = await cluster.pod("a", slices={"1g.5gb": 1})
+    async with scheduling(cluster):
+        await cluster.bound("a")
+    (held,) = await cluster.claims()
+    gpu = cluster.gpus["n1"].index(held.spec.gpu_uuid)
+    uid = await cluster.pod("b", slices={"1g.5gb": 1})
+    await claim_for(cluster, "b", uid, "n1", start=held.spec.mig_placement.start, gpu=gpu)
+    async with scheduling(cluster):
+        await cluster.bound("b")
+    await cluster.no_overlap()
+    assert {claim.spec.pod_ref.uid for claim in await cluster.claims()} == {first, uid}
 
 
-async def test_s06_claims_of_pods_that_vanished_before_binding_are_removed(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    await ground.pod("ghost")
-    await claim_for(ground, "ghost", "00000000-0000-0000-0000-000000000001", "n1")
-    async with scheduling(ground):
-        await no_claims(ground)
+async def test_s06_claims_of_pods_that_vanished_before_binding_are_removed(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    await cluster.pod("ghost")
+    await claim_for(cluster, "ghost", "00000000-0000-0000-0000-000000000001", "n1")
+    async with scheduling(cluster):
+        await no_claims(cluster)
 
 
-async def test_s06_a_claim_that_another_leader_wrote_for_another_node_is_not_counted_on(any_ground: Ground) -> None:
+async def test_s06_a_claim_that_another_leader_wrote_for_another_node_is_not_counted_on(
+    each_cluster: ApiCluster,
+) -> None:
     """Else the pod would be bound to our node, without a claim there."""
-    ground = any_ground
-    await ground.node("n1")
-    await ground.node("n2")
-    uid = await ground.pod("a", slices={"1g.5gb": 1})
-    theirs = await claim_for(ground, "a", uid, "n2")
-    gpu = ground.gpus["n1"][0]
+    cluster = each_cluster
+    await cluster.node("n1")
+    await cluster.node("n2")
+    uid = await cluster.pod("a", slices={"1g.5gb": 1})
+    theirs = await claim_for(cluster, "a", uid, "n2")
+    gpu = cluster.gpus["n1"][0]
     place = SlicePlacement("main", ("main",), 0, "1g.5gb", gpu, start=0, size=1)
     plan = Plan((ClaimSlice(theirs.name, uid, "default", "a", "n1", place), Bind(uid, "default", "a", "n1")))
-    committer = commits.Committer(ground.client, namespace=NAMESPACE, holds=lambda: True)
+    committer = commits.Committer(cluster.client, namespace=NAMESPACE, holds=lambda: True)
     result = await committer.commit(plan, [])
     assert (result.outcome, result.standing) == (commits.Outcome.FAILED, set())
-    async with scheduling(ground):
-        assert await ground.bound("a") == {"a": "n2"}
-    assert [claim.spec.nodename for claim in await ground.claims()] == ["n2"]
+    async with scheduling(cluster):
+        assert await cluster.bound("a") == {"a": "n2"}
+    assert [claim.spec.nodename for claim in await cluster.claims()] == ["n2"]
 
 
 class Faltering(Election):
@@ -138,63 +134,65 @@ class Faltering(Election):
         return not self.late and super().holds()
 
 
-async def test_s06_a_lease_that_is_renewed_late_leaves_no_claim_behind(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    election = Faltering(ground.client, name="late", namespace=NAMESPACE, identity="late")
-    async with background(election.run(Reign(ground.client, election, Settings()).lead)):
-        await ground.pod("a", slices={"1g.5gb": 1})
-        await ground.bound("a")
+async def test_s06_a_lease_that_is_renewed_late_leaves_no_claim_behind(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    election = Faltering(cluster.client, name="late", namespace=NAMESPACE, identity="late")
+    async with background(election.run(Reign(cluster.client, election, Settings()).lead)):
+        await cluster.pod("a", slices={"1g.5gb": 1})
+        await cluster.bound("a")
         election.late = True
-        await claim_for(ground, "ghost", "00000000-0000-0000-0000-000000000001", "n1", gpu=1)
+        await claim_for(cluster, "ghost", "00000000-0000-0000-0000-000000000001", "n1", gpu=1)
         await asyncio.sleep(0.5)  # long enough to be looked at, too short to end the reign
         election.late = False
-        await ground.delete("a")
-        await no_claims(ground)
+        await cluster.delete("a")
+        await no_claims(cluster)
 
 
-async def test_s06_without_an_agent_a_claim_stays_and_its_place_is_not_given_away(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1", gpus=1)
-    async with scheduling(ground):
-        await ground.pod("a", slices={"7g.40gb": 1})
-        await ground.bound("a")
-        ground.agents.clear()
-        await ground.delete("a")
-        await ground.pod("b", slices={"1g.5gb": 1})
-        await ground.waits("b")
-        (claim,) = await ground.claims()
+async def test_s06_without_an_agent_a_claim_stays_and_its_place_is_not_given_away(
+    each_cluster: ApiCluster,
+) -> None:
+    cluster = each_cluster
+    await cluster.node("n1", gpus=1)
+    async with scheduling(cluster):
+        await cluster.pod("a", slices={"7g.40gb": 1})
+        await cluster.bound("a")
+        cluster.agents.clear()
+        await cluster.delete("a")
+        await cluster.pod("b", slices={"1g.5gb": 1})
+        await cluster.waits("b")
+        (claim,) = await cluster.claims()
         assert names.SLICE_FINALIZER in claim.metadata.finalizers
 
 
-async def test_s06_when_its_node_is_gone_the_leader_takes_the_finalizer_off(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    async with scheduling(ground):
-        await ground.pod("a", slices={"1g.5gb": 1})
-        await ground.bound("a")
-        ground.agents.clear()
-        await ground.delete("a")
-        await ground.client.delete(kinds.NODES, "n1")
-        await no_claims(ground)
+async def test_s06_when_its_node_is_gone_the_leader_takes_the_finalizer_off(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    async with scheduling(cluster):
+        await cluster.pod("a", slices={"1g.5gb": 1})
+        await cluster.bound("a")
+        cluster.agents.clear()
+        await cluster.delete("a")
+        await cluster.client.delete(kinds.NODES, "n1")
+        await no_claims(cluster)
 
 
-async def test_a_node_that_is_out_of_service_gives_its_slices_back_with_its_pods(ground: Ground) -> None:
-    await ground.node("n1")
-    ground.agents.clear()
-    async with scheduling(ground):
-        await ground.pod("a", slices={"1g.5gb": 1})
-        await ground.bound("a")
+async def test_a_node_that_is_out_of_service_gives_its_slices_back_with_its_pods(cluster: ApiCluster) -> None:
+    await cluster.node("n1")
+    cluster.agents.clear()
+    async with scheduling(cluster):
+        await cluster.pod("a", slices={"1g.5gb": 1})
+        await cluster.bound("a")
         taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}
-        await ground.client.patch(kinds.NODES, "n1", {"spec": {"taints": [taint]}})
+        await cluster.client.patch(kinds.NODES, "n1", {"spec": {"taints": [taint]}})
         await asyncio.sleep(0.2)
-        assert len(await ground.claims()) == 1, "its pod is still there"
-        await ground.delete("a")
-        await no_claims(ground)
+        assert len(await cluster.claims()) == 1, "its pod is still there"
+        await cluster.delete("a")
+        await no_claims(cluster)
 
 
-async def test_a_binding_that_fails_is_undone_and_tried_again(ground: Ground) -> None:
-    await ground.node("n1", gpus=1)
+async def test_a_binding_that_fails_is_undone_and_tried_again(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
     failures = 2
 
     async def refuse(request: Request, onwards: Onwards) -> Response:
@@ -204,33 +202,33 @@ async def test_a_binding_that_fails_is_undone_and_tried_again(ground: Ground) ->
             return Response(500, {}, b"")
         return await onwards()
 
-    wire = ground.wire(refuse)
-    await ground.pod("a", slices={"7g.40gb": 1})
-    async with scheduling(ground, wire):
-        await ground.bound("a")
+    wire = cluster.wire(refuse)
+    await cluster.pod("a", slices={"7g.40gb": 1})
+    async with scheduling(cluster, wire):
+        await cluster.bound("a")
     assert failures == 0
-    (claim,) = await ground.claims()
+    (claim,) = await cluster.claims()
     assert claim.spec.profile == "7g.40gb"
 
 
-async def test_a_binding_that_fails_for_good_gives_its_place_to_others(ground: Ground) -> None:
-    await ground.node("n1", gpus=1)
+async def test_a_binding_that_fails_for_good_gives_its_place_to_others(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
 
     async def refuse(request: Request, onwards: Onwards) -> Response:
         if request.path.endswith("/a/binding"):
             return Response(403, {}, b"")
         return await onwards()
 
-    wire = ground.wire(refuse)
-    await ground.pod("a", slices={"7g.40gb": 1}, priority=1000)
-    async with scheduling(ground, wire):
-        await ground.waits("a")
-        await ground.pod("b", slices={"7g.40gb": 1}, priority=2000)
-        await ground.bound("b", within=15)
+    wire = cluster.wire(refuse)
+    await cluster.pod("a", slices={"7g.40gb": 1}, priority=1000)
+    async with scheduling(cluster, wire):
+        await cluster.waits("a")
+        await cluster.pod("b", slices={"7g.40gb": 1}, priority=2000)
+        await cluster.bound("b", within=15)
 
 
-async def test_an_answer_that_is_lost_is_looked_up(ground: Ground) -> None:
-    await ground.node("n1")
+async def test_an_answer_that_is_lost_is_looked_up(cluster: ApiCluster) -> None:
+    await cluster.node("n1")
     lost: list[str] = []
 
     async def lose(request: Request, onwards: Onwards) -> Response:
@@ -240,99 +238,99 @@ async def test_an_answer_that_is_lost_is_looked_up(ground: Ground) -> None:
             raise errors.Unreachable("the answer is lost")
         return response
 
-    wire = ground.wire(lose)
-    async with scheduling(ground, wire):
+    wire = cluster.wire(lose)
+    async with scheduling(cluster, wire):
         for name in "abc":
-            await ground.pod(name, slices={"1g.5gb": 1})
-        await ground.bound("a", "b", "c")
+            await cluster.pod(name, slices={"1g.5gb": 1})
+        await cluster.bound("a", "b", "c")
     assert len(lost) >= 4
-    assert len(await ground.claims()) == 3
-    await ground.no_overlap()
+    assert len(await cluster.claims()) == 3
+    await cluster.no_overlap()
 
 
-async def test_a_pod_that_vanishes_between_claim_and_binding_leaves_nothing(ground: Ground) -> None:
-    await ground.node("n1")
+async def test_a_pod_that_vanishes_between_claim_and_binding_leaves_nothing(cluster: ApiCluster) -> None:
+    await cluster.node("n1")
 
     async def vanish(request: Request, onwards: Onwards) -> Response:
         if request.path.endswith("/binding"):
-            await ground.delete("ghost")
+            await cluster.delete("ghost")
         return await onwards()
 
-    wire = ground.wire(vanish)
-    async with scheduling(ground, wire):
-        await ground.pod("ghost", slices={"1g.5gb": 1})
+    wire = cluster.wire(vanish)
+    async with scheduling(cluster, wire):
+        await cluster.pod("ghost", slices={"1g.5gb": 1})
 
         async def gone() -> bool:
             try:
-                await ground.get("ghost")
+                await cluster.get("ghost")
             except errors.NotFound:
                 return True
             return False
 
         await until(gone)
-        await no_claims(ground)
+        await no_claims(cluster)
         wire.fault = None
-        await ground.pod("big", slices={"7g.40gb": 2})
-        await ground.bound("big")
+        await cluster.pod("big", slices={"7g.40gb": 2})
+        await cluster.bound("big")
 
 
-async def test_a_leader_whose_lease_ran_out_writes_nothing_more(ground: Ground) -> None:
-    await ground.node("n1")
+async def test_a_leader_whose_lease_ran_out_writes_nothing_more(cluster: ApiCluster) -> None:
+    await cluster.node("n1")
 
     async def never(request: Request, onwards: Onwards) -> Response:
         raise AssertionError(f"{request.method} {request.path} was sent without a lease")
 
-    wire = ground.wire(never)
+    wire = cluster.wire(never)
     committer = commits.Committer(Client(wire), namespace=NAMESPACE, holds=lambda: False)
-    uid = await ground.pod("a", slices={"1g.5gb": 1})
-    claim = await claim_for(ground, "a", uid, "n1")
+    uid = await cluster.pod("a", slices={"1g.5gb": 1})
+    claim = await claim_for(cluster, "a", uid, "n1")
     with pytest.raises(commits.LeaseLost):
         await committer.let_go([claim])
 
 
-async def test_of_two_schedulers_one_works_and_the_other_takes_over(ground: Ground) -> None:
-    await ground.node("n1")
-    wire = ground.wire()
-    async with scheduling(ground, wire, identity="first"):
-        await ground.pod("a", slices={"1g.5gb": 1})
-        await ground.bound("a")
-        async with scheduling(ground, identity="second"):
-            await ground.pod("b", slices={"1g.5gb": 1})
-            await ground.bound("b")
+async def test_of_two_schedulers_one_works_and_the_other_takes_over(cluster: ApiCluster) -> None:
+    await cluster.node("n1")
+    wire = cluster.wire()
+    async with scheduling(cluster, wire, identity="first"):
+        await cluster.pod("a", slices={"1g.5gb": 1})
+        await cluster.bound("a")
+        async with scheduling(cluster, identity="second"):
+            await cluster.pod("b", slices={"1g.5gb": 1})
+            await cluster.bound("b")
 
             async def cut_off(request: Request, onwards: Onwards) -> Response:
                 raise errors.Unreachable("the network is gone")
 
             wire.fault = cut_off
-            await ground.pod("c", slices={"1g.5gb": 1})
-            await ground.bound("c", within=15)
-    await ground.no_overlap()
-    lease = await ground.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
+            await cluster.pod("c", slices={"1g.5gb": 1})
+            await cluster.bound("c", within=15)
+    await cluster.no_overlap()
+    lease = await cluster.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
     assert lease["spec"]["leaseTransitions"] >= 2
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_killed_at_random_moments_it_finishes_its_work(ground: Ground, seed: int) -> None:
+async def test_killed_at_random_moments_it_finishes_its_work(cluster: ApiCluster, seed: int) -> None:
     draw = random.Random(seed)
-    await ground.node("n1")
-    await ground.node("n2")
+    await cluster.node("n1")
+    await cluster.node("n2")
     pods = [f"p{number:02}" for number in range(14)]
     for name in pods:
-        await ground.pod(name, slices={draw.choice(["1g.5gb", "2g.10gb"]): 1})
+        await cluster.pod(name, slices={draw.choice(["1g.5gb", "2g.10gb"]): 1})
     for _ in range(10):
-        wire = ground.wire(_dying_after(draw.randrange(60)))
-        async with scheduling(ground, wire, lease_duration=0.6, lease_renew_deadline=0.4, lease_retry=0.05):
+        wire = cluster.wire(_dying_after(draw.randrange(60)))
+        async with scheduling(cluster, wire, lease_duration=0.6, lease_renew_deadline=0.4, lease_retry=0.05):
             await asyncio.sleep(draw.uniform(0.05, 0.5))
-    async with scheduling(ground):
-        await ground.bound(*pods, within=20)
+    async with scheduling(cluster):
+        await cluster.bound(*pods, within=20)
 
         async def settled() -> bool:
-            return len(await ground.claims()) == len(pods)
+            return len(await cluster.claims()) == len(pods)
 
         await until(settled)
-    await ground.no_overlap()
-    for claim in await ground.claims():
-        pod = await ground.get(claim.spec.pod_ref.name)
+    await cluster.no_overlap()
+    for claim in await cluster.claims():
+        pod = await cluster.get(claim.spec.pod_ref.name)
         assert (pod.metadata.uid, pod.spec.node_name) == (claim.spec.pod_ref.uid, claim.spec.nodename)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from apportion.apis import names
@@ -13,7 +12,7 @@ from apportion.apis.pods import Pod
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.intake import Intake
 from apportion.view.view import View
-from tests.scheduler.ground import pod_body
+from tests.builders.pods import our_pod, typed
 
 
 class Waiting:
@@ -25,9 +24,7 @@ class Waiting:
         self.intake = Intake(self.view.waiting, self.backlog, on_offer=self._offered, on_problem=self._problem)
 
     def pod(self, *, before: Pod | None = None, **options: Any) -> Pod:
-        body = pod_body("a", **options)
-        body["metadata"]["uid"] = "uid-a"
-        made = msgspec.convert(body, Pod)
+        made = typed(our_pod("a", uid="uid-a", **options))
         self.view.pods.changed(before, made)
         return made
 

@@ -11,7 +11,7 @@ from apportion.cluster.events import Recorder
 from apportion.core.plans import Bind, Plan
 from apportion.scheduler import events
 from apportion.scheduler.events import Reporter
-from tests.scheduler.ground import Ground, background, until
+from tests.scheduler.cluster import ApiCluster, background, until
 
 
 @dataclass
@@ -22,9 +22,9 @@ class World:
     busy: bool = False
 
 
-def reporter(ground: Ground, world: World) -> tuple[Reporter, Recorder]:
-    recorder = Recorder(ground.client, "das-scheduler")
-    made = Reporter(ground.client, recorder, said=lambda _uid: "", now=lambda: world.now, busy=lambda: world.busy)
+def reporter(cluster: ApiCluster, world: World) -> tuple[Reporter, Recorder]:
+    recorder = Recorder(cluster.client, "das-scheduler")
+    made = Reporter(cluster.client, recorder, said=lambda _uid: "", now=lambda: world.now, busy=lambda: world.busy)
     return made, recorder
 
 
@@ -33,48 +33,48 @@ def bound(number: int) -> tuple[Request, Plan]:
     return request, Plan((Bind(request.uid, "default", request.name, "n1"),))
 
 
-async def written(ground: Ground) -> int:
-    listing = await ground.client.list(kinds.EVENTS, namespace="default", fields="reason=Scheduled")
+async def written(cluster: ApiCluster) -> int:
+    listing = await cluster.client.list(kinds.EVENTS, namespace="default", fields="reason=Scheduled")
     return len(listing.items)
 
 
-async def test_events_stand_back_while_bindings_are_written(ground: Ground) -> None:
+async def test_events_stand_back_while_bindings_are_written(cluster: ApiCluster) -> None:
     world = World(busy=True)
-    made, _ = reporter(ground, world)
+    made, _ = reporter(cluster, world)
     async with background(made.run()):
         for number in range(3):
             made.placed(*bound(number))
         await asyncio.sleep(3 * events.LOOK_SECONDS)
-        assert await written(ground) == 0
+        assert await written(cluster) == 0
 
         world.busy = False
-        await until(lambda: _count(ground, 3))
+        await until(lambda: _count(cluster, 3))
 
         world.busy = True
         made.placed(*bound(3))
         await asyncio.sleep(3 * events.LOOK_SECONDS)
-        assert await written(ground) == 3
+        assert await written(cluster) == 3
         world.now += events.STAND_BACK_SECONDS + 1
-        await until(lambda: _count(ground, 4))
+        await until(lambda: _count(cluster, 4))
 
 
-async def test_no_event_is_lost_however_many_come_at_once(ground: Ground) -> None:
-    made, recorder = reporter(ground, World())
+async def test_no_event_is_lost_however_many_come_at_once(cluster: ApiCluster) -> None:
+    made, recorder = reporter(cluster, World())
     async with background(made.run()):
         for number in range(1500):
             made.placed(*bound(number))
-        await until(lambda: _count(ground, 1500), within=120)
+        await until(lambda: _count(cluster, 1500), within=120)
     assert recorder.dropped == 0
 
 
-async def test_what_is_still_to_be_told_at_the_end_is_told(ground: Ground) -> None:
-    made, _ = reporter(ground, World(busy=True))
+async def test_what_is_still_to_be_told_at_the_end_is_told(cluster: ApiCluster) -> None:
+    made, _ = reporter(cluster, World(busy=True))
     async with background(made.run()):
         await asyncio.sleep(0.05)
         made.placed(*bound(0))
         await asyncio.sleep(0.05)
-    assert await written(ground) == 1
+    assert await written(cluster) == 1
 
 
-async def _count(ground: Ground, wanted: int) -> bool:
-    return await written(ground) >= wanted
+async def _count(cluster: ApiCluster, wanted: int) -> bool:
+    return await written(cluster) >= wanted

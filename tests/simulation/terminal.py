@@ -9,8 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.grounds import binaries
-from tests.grounds.waiting import until
+from tests.clusters import binaries
+from tests.clusters.waiting import until
 
 EXAMPLE = binaries.ROOT / "examples" / "mig-fallback"
 

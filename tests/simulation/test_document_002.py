@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.grounds.waiting import until
+from tests.clusters.waiting import until
 from tests.simulation.snippets import LARGE_NODE, LARGE_POOL
 from tests.simulation.terminal import EXAMPLE, Terminal
 

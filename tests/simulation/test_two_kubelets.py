@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from apportion.apis import migconfig
-from tests.grounds import binaries, fixtures, images
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.installed import MANIFESTS, Installed
-from tests.grounds.node import RealNode
-from tests.grounds.waiting import until
+from tests.clusters import binaries, fixtures, images
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.installed import MANIFESTS, Installed
+from tests.clusters.node import RealNode
+from tests.clusters.waiting import until
 
 pytestmark = [
     pytest.mark.real,

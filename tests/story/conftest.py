@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.grounds.waiting import until
+from tests.clusters.waiting import until
 from tests.story.served import Served
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.grounds import binaries
+from tests.clusters import binaries
 from tests.story.telling import DAS, Teller, devices_in_log, mig, until
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.grounds.embedded import Embedded
-from tests.grounds.waiting import until
+from tests.clusters.embedded import Embedded
+from tests.clusters.waiting import until
 
 DAS = "/api/v1/namespaces/das-operator/pods"
 CLAIMS = "/apis/inference.redhat.com/v1alpha1/namespaces/das-operator/allocationclaims"

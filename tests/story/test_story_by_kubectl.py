@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.grounds import fixtures
+from tests.clusters import fixtures
 from tests.story import telling
 from tests.story.served import Served
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.grounds.waiting import until
+from tests.clusters.waiting import until
 from tests.story import twins
 from tests.story.served import PLANES, Served
 from tests.story.workloads import Workloads, assert_no_overlap

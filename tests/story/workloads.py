@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
-from tests.grounds.api import Api
-from tests.grounds.waiting import until
+from tests.clusters.api import Api
+from tests.clusters.waiting import until
 
 Json = dict[str, Any]
 

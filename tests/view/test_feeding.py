@@ -13,12 +13,12 @@ from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.core import cycle
-from apportion.core.catalog import Catalog
 from apportion.core.plans import Plan
 from apportion.core.policies import Policy
 from apportion.view.changes import Happened
 from apportion.view.view import View
-from tests.scheduler.ground import A100, pod_body
+from tests.builders import accelerators, nodes
+from tests.builders.pods import our_pod, typed
 
 
 class World:
@@ -30,48 +30,23 @@ class World:
         self.changes = self.view.changes.reader()
 
     def pod(self, name: str, *, before: Pod | None = None, **options: Any) -> Pod:
-        body = pod_body(name, **options)
-        body["metadata"]["uid"] = f"uid-{name}"
-        made = msgspec.convert(body, Pod)
+        made = typed(our_pod(name, uid=f"uid-{name}", **options))
         self.view.pods.changed(before, made)
         return made
 
-    def node(self, name: str = "n1", *, agent: bool = True, **allocatable: str) -> None:
-        amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", f"{names.SLICE_PREFIX}1g.5gb": "7", **allocatable}
-        labels = {names.MIG_CAPABLE_LABEL: "true"}
-        body = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
-        self.view.nodes.changed(None, msgspec.convert(body, Node))
+    def node(self, name: str = "n1", *, agent: bool = True) -> None:
+        made = nodes.node(name, resources={"cpu": "8", "memory": "64Gi", f"{names.SLICE_PREFIX}1g.5gb": 7})
+        self.view.nodes.changed(None, msgspec.convert(made, Node))
         self.accelerator(name)
         if agent:
             self.agent(name, ready=True)
 
     def accelerator(self, name: str) -> None:
-        model = Catalog.shipped().find(A100)
-        assert model is not None
-        profiles = [
-            {"name": p.name, "size": p.size, "starts": list(p.starts), "limit": p.limit} for p in model.profiles
-        ]
-        gpu = {"uuid": f"GPU-{name}", "model": A100, "memoryMiB": 40960, "migEnabled": True, "profiles": profiles}
-        status = {
-            "gpus": [gpu],
-            "agent": {"namespace": "das-operator", "name": f"agent-{name}", "uid": "agent-1"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        }
-        body = {"metadata": {"name": name, "namespace": "das-operator"}, "status": status}
-        self.view.accelerators.changed(None, msgspec.convert(body, NodeAccelerator))
+        made = accelerators.accelerator(name, agent_uid="agent-1")
+        self.view.accelerators.changed(None, msgspec.convert(made, NodeAccelerator))
 
     def agent(self, node: str, *, ready: bool, uid: str = "agent-1") -> None:
-        body = {
-            "metadata": {
-                "name": f"agent-{node}",
-                "namespace": "das-operator",
-                "uid": uid,
-                "labels": {names.APP_LABEL: names.AGENT_APP},
-            },
-            "spec": {"nodeName": node},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
-        }
-        self.view.pods.changed(None, msgspec.convert(body, Pod))
+        self.view.pods.changed(None, typed(accelerators.agent_pod(node, ready=ready, uid=uid)))
 
     def decide(self) -> Plan:
         self.changes.take()

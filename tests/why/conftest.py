@@ -1,7 +1,7 @@
-"""The grounds of the scheduler's tests, here too."""
+"""The clusters of the scheduler's tests, here too."""
 
 from __future__ import annotations
 
-from tests.scheduler.conftest import any_ground, ground, real_api
+from tests.scheduler.conftest import cluster, each_cluster, real_api
 
-__all__ = ["any_ground", "ground", "real_api"]
+__all__ = ["cluster", "each_cluster", "real_api"]

@@ -14,20 +14,20 @@ import time
 
 from apportion.apis import kinds, names
 from apportion.cli import top
-from tests.scheduler.ground import NAMESPACE, Ground, scheduling
+from tests.scheduler.cluster import NAMESPACE, ApiCluster, scheduling
 from tests.why.calling import called
 
 
-async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("mixed", gpus=3, mig=1, resources={names.NVIDIA_GPU: "2"})
-    async with scheduling(ground):
-        await ground.pod("whole", limits={names.NVIDIA_GPU: "1"})
-        await ground.pod("sliced", slices={"3g.20gb": 2})
-        await ground.bound("whole", "sliced")
-        await ground.pod("waits", slices={"1g.5gb": 1})
-        sentence = await ground.waits("waits")
-    code, out, err = await called(top.command, output="json", kubeconfig=ground.kubeconfig)
+async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("mixed", gpus=3, mig=1, resources={names.NVIDIA_GPU: "2"})
+    async with scheduling(cluster):
+        await cluster.pod("whole", limits={names.NVIDIA_GPU: "1"})
+        await cluster.pod("sliced", slices={"3g.20gb": 2})
+        await cluster.bound("whole", "sliced")
+        await cluster.pod("waits", slices={"1g.5gb": 1})
+        sentence = await cluster.waits("waits")
+    code, out, err = await called(top.command, output="json", kubeconfig=cluster.kubeconfig)
     assert code == 0, err
     found = json.loads(out)
     (node,) = found["nodes"]
@@ -35,7 +35,7 @@ async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(any_groun
     assert {piece["owner"] for piece in node["gpus"][0]["slices"]} == {"default/sliced"}
     assert sorted(gpu["owner"] for gpu in node["gpus"]) == ["", "", "default/whole"]
     assert found["waiting"] == [{"pod": "default/waits", "reason": sentence}]
-    code, out, err = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+    code, out, err = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert code == 0, err
     assert "1 node, 3 GPUs: 2 slices, 1 given whole, 1 free; 1 pod waiting" in out
     assert "3g.20gb" in out
@@ -44,32 +44,32 @@ async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(any_groun
     assert "\x1b" not in out
 
 
-async def test_x05_a_node_that_takes_no_slices_is_marked(ground: Ground) -> None:
-    await ground.node("n1", agent=False)
-    _, out, _ = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+async def test_x05_a_node_that_takes_no_slices_is_marked(cluster: ApiCluster) -> None:
+    await cluster.node("n1", agent=False)
+    _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert "its agent is not ready" in out
-    await ground.client.delete(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
-    _, out, _ = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+    await cluster.client.delete(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
+    _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert "0 nodes, 0 GPUs" in out
 
 
-async def test_x05_gpus_that_were_cut_beforehand_show_their_slices(ground: Ground) -> None:
-    await ground.node("n1", gpus=1)
-    report = await ground.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
+async def test_x05_gpus_that_were_cut_beforehand_show_their_slices(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    report = await cluster.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
     fixed = [{"profile": "3g.20gb", "start": 0, "size": 4, "uuid": "MIG-1"}]
     gpu = {**report["status"]["gpus"][0], "profiles": [], "fixed": fixed}
-    await ground.client.patch(
+    await cluster.client.patch(
         kinds.NODE_ACCELERATORS, "n1", {"status": {"gpus": [gpu]}}, namespace=NAMESPACE, subresource="status"
     )
-    _, out, _ = await called(top.command, once=True, kubeconfig=ground.kubeconfig)
+    _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert "3g.20gb" in out
     assert "1 slice, 0 given whole, 0 free" in out
 
 
-async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(ground: Ground) -> None:
-    await ground.node("n1", gpus=1)
+async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "KUBECONFIG": str(ground.kubeconfig), "TERM": "xterm-256color", "COLUMNS": "120"}
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "TERM": "xterm-256color", "COLUMNS": "120"}
     environment.pop("KUBERNETES_SERVICE_HOST", None)
     child = subprocess.Popen(  # noqa: ASYNC220  it needs a terminal
         [sys.executable, "-m", "apportion", "top"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
@@ -77,9 +77,9 @@ async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(ground: Ground)
     os.close(theirs)
     try:
         await _shows(ours, "1 node, 1 GPU: 0 slices")
-        async with scheduling(ground):
-            await ground.pod("a", slices={"1g.5gb": 1})
-            await ground.bound("a")
+        async with scheduling(cluster):
+            await cluster.pod("a", slices={"1g.5gb": 1})
+            await cluster.bound("a")
             await _shows(ours, "default/a")
         child.send_signal(signal.SIGINT)
         await _ended(child)

@@ -13,39 +13,39 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.cli import why
-from tests.scheduler.ground import Ground, scheduling, until
+from tests.scheduler.cluster import ApiCluster, scheduling, until
 from tests.why.calling import called
 
 
-async def asked(ground: Ground, pod: str) -> dict[str, Any]:
-    code, out, err = await called(why.command, pod=pod, output="json", kubeconfig=ground.kubeconfig)
+async def asked(cluster: ApiCluster, pod: str) -> dict[str, Any]:
+    code, out, err = await called(why.command, pod=pod, output="json", kubeconfig=cluster.kubeconfig)
     assert code == 0, err
     answer: dict[str, Any] = json.loads(out)
     return answer
 
 
-async def event_of(ground: Ground, pod: str) -> str:
+async def event_of(cluster: ApiCluster, pod: str) -> str:
     async def newest() -> str:
-        listing = await ground.client.list(kinds.EVENTS, namespace="default")
+        listing = await cluster.client.list(kinds.EVENTS, namespace="default")
         told = [e for e in listing.items if e["involvedObject"]["name"] == pod and e["reason"] == "FailedScheduling"]
         return max(told, key=lambda e: int(e["metadata"]["resourceVersion"]))["message"] if told else ""
 
     return await until(newest)
 
 
-async def test_x01_why_says_what_the_event_and_the_condition_say(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1", gpus=1)
-    await ground.node("n2", gpus=1)
-    await ground.node("plain", gpus=0, agent=False)
-    await ground.pod("low", slices={"7g.40gb": 1})
-    await ground.pod("high", slices={"7g.40gb": 1})
-    async with scheduling(ground):
-        await ground.bound("low", "high")
-        await ground.pod("waits", slices={"3g.20gb": 1})
-        condition = await ground.waits("waits")
-        event = await event_of(ground, "waits")
-    answer = await asked(ground, "waits")
+async def test_x01_why_says_what_the_event_and_the_condition_say(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1", gpus=1)
+    await cluster.node("n2", gpus=1)
+    await cluster.node("plain", gpus=0, agent=False)
+    await cluster.pod("low", slices={"7g.40gb": 1})
+    await cluster.pod("high", slices={"7g.40gb": 1})
+    async with scheduling(cluster):
+        await cluster.bound("low", "high")
+        await cluster.pod("waits", slices={"3g.20gb": 1})
+        condition = await cluster.waits("waits")
+        event = await event_of(cluster, "waits")
+    answer = await asked(cluster, "waits")
     assert answer["sentence"] == condition == event
     assert (answer["state"], answer["layer"], answer["code"]) == ("waiting", "placement", "NoFreePlace")
     groups = {group["code"]: group for group in answer["groups"]}
@@ -56,51 +56,51 @@ async def test_x01_why_says_what_the_event_and_the_condition_say(any_ground: Gro
     assert answer["cheapestChange"]["pods"][0] in {"default/low", "default/high"}
 
 
-async def test_x01_the_cheapest_change_admits_the_pod_when_it_is_made(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1", gpus=1)
-    async with scheduling(ground):
-        await ground.pod("first", slices={"4g.20gb": 1})
-        await ground.bound("first")
-        await ground.pod("second", slices={"4g.20gb": 1})
-        assert await ground.waits("second") == (await asked(ground, "second"))["sentence"]
-        change = (await asked(ground, "second"))["cheapestChange"]
+async def test_x01_the_cheapest_change_admits_the_pod_when_it_is_made(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1", gpus=1)
+    async with scheduling(cluster):
+        await cluster.pod("first", slices={"4g.20gb": 1})
+        await cluster.bound("first")
+        await cluster.pod("second", slices={"4g.20gb": 1})
+        assert await cluster.waits("second") == (await asked(cluster, "second"))["sentence"]
+        change = (await asked(cluster, "second"))["cheapestChange"]
         assert (change["kind"], change["subject"]) == ("profile", "4g.20gb")
-        await ground.pod("smaller", slices={change["instead"]: 1})
-        await ground.bound("smaller")
+        await cluster.pod("smaller", slices={change["instead"]: 1})
+        await cluster.bound("smaller")
 
 
-async def test_x01_a_share_that_nobody_serves_is_told_alike(ground: Ground) -> None:
-    await ground.node("n1", gpus=1, mig=0, resources={names.NVIDIA_GPU: "1"})
-    async with scheduling(ground):
-        await ground.pod("half", scheduler=names.KAI_SCHEDULER, annotations={names.GPU_FRACTION: "0.5"})
-        condition = await ground.waits("half")
-    answer = await asked(ground, "half")
+async def test_x01_a_share_that_nobody_serves_is_told_alike(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1, mig=0, resources={names.NVIDIA_GPU: "1"})
+    async with scheduling(cluster):
+        await cluster.pod("half", scheduler=names.KAI_SCHEDULER, annotations={names.GPU_FRACTION: "0.5"})
+        condition = await cluster.waits("half")
+    answer = await asked(cluster, "half")
     assert (answer["sentence"], answer["code"]) == (condition, "NoSharing")
 
 
-async def test_x01_the_sentence_is_about_the_end_of_the_round(ground: Ground) -> None:
-    await ground.node("n1", gpus=1)
-    await ground.pod("large", slices={"7g.40gb": 2}, priority=100)
+async def test_x01_the_sentence_is_about_the_end_of_the_round(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    await cluster.pod("large", slices={"7g.40gb": 2}, priority=100)
     for number in range(3):
-        await ground.pod(f"small-{number}", slices={"1g.5gb": 1})
-    async with scheduling(ground):
-        await ground.bound("small-0", "small-1", "small-2")
-        condition = await ground.waits("large")
-    assert (await asked(ground, "large"))["sentence"] == condition
+        await cluster.pod(f"small-{number}", slices={"1g.5gb": 1})
+    async with scheduling(cluster):
+        await cluster.bound("small-0", "small-1", "small-2")
+        condition = await cluster.waits("large")
+    assert (await asked(cluster, "large"))["sentence"] == condition
 
 
-async def test_x01_pods_that_do_not_wait_for_us_are_told_apart(any_ground: Ground) -> None:
-    ground = any_ground
-    await ground.node("n1")
-    async with scheduling(ground):
-        await ground.pod("there", slices={"1g.5gb": 1})
-        await ground.bound("there")
-    await ground.pod("fits", slices={"1g.5gb": 1})
-    await ground.pod("gated", slices={"1g.5gb": 1}, gates=["example.com/wait"])
-    await ground.pod("foreign", scheduler="somebody-else")
-    await ground.pod("odd", slices={"1g.5gb": 1}, annotations={names.POLICY: "luck"})
-    answers = {name: await asked(ground, name) for name in ("there", "fits", "gated", "foreign", "odd")}
+async def test_x01_pods_that_do_not_wait_for_us_are_told_apart(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1")
+    async with scheduling(cluster):
+        await cluster.pod("there", slices={"1g.5gb": 1})
+        await cluster.bound("there")
+    await cluster.pod("fits", slices={"1g.5gb": 1})
+    await cluster.pod("gated", slices={"1g.5gb": 1}, gates=["example.com/wait"])
+    await cluster.pod("foreign", scheduler="somebody-else")
+    await cluster.pod("odd", slices={"1g.5gb": 1}, annotations={names.POLICY: "luck"})
+    answers = {name: await asked(cluster, name) for name in ("there", "fits", "gated", "foreign", "odd")}
     assert {name: answer["state"] for name, answer in answers.items()} == {
         "there": "placed",
         "fits": "fits",
@@ -114,10 +114,10 @@ async def test_x01_pods_that_do_not_wait_for_us_are_told_apart(any_ground: Groun
     assert "somebody-else" in answers["foreign"]["sentence"]
     assert "no scheduler leads" in answers["fits"]["sentence"], "the one of this test has given its lease back"
     assert "luck" in answers["odd"]["sentence"]
-    await ground.set_phase("there", "Running")
-    assert (await asked(ground, "there"))["state"] == "running"
-    await ground.set_phase("there", "Succeeded")
-    assert (await asked(ground, "default/there"))["state"] == "ended"
+    await cluster.set_phase("there", "Running")
+    assert (await asked(cluster, "there"))["state"] == "running"
+    await cluster.set_phase("there", "Succeeded")
+    assert (await asked(cluster, "default/there"))["state"] == "ended"
 
 
 @pytest.mark.parametrize(
@@ -130,18 +130,18 @@ async def test_x01_pods_that_do_not_wait_for_us_are_told_apart(any_ground: Groun
     ],
 )
 async def test_x01_what_cannot_be_answered_is_said_in_one_line(
-    ground: Ground, options: dict[str, Any], code: int, said: str
+    cluster: ApiCluster, options: dict[str, Any], code: int, said: str
 ) -> None:
-    returned, out, err = await called(why.command, **{"kubeconfig": ground.kubeconfig, **options})
+    returned, out, err = await called(why.command, **{"kubeconfig": cluster.kubeconfig, **options})
     assert (returned, out) == (code, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
 
 
-async def test_x01_for_people_it_is_a_process_that_prints_text_without_colours(ground: Ground) -> None:
-    await ground.node("n1", gpus=1)
-    await ground.pod("huge", slices={"7g.40gb": 2})
-    environment = {**os.environ, "KUBECONFIG": str(ground.kubeconfig)}
+async def test_x01_for_people_it_is_a_process_that_prints_text_without_colours(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    await cluster.pod("huge", slices={"7g.40gb": 2})
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     environment.pop("KUBERNETES_SERVICE_HOST", None)
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "apportion", "why", "huge"), env=environment, stdout=asyncio.subprocess.PIPE

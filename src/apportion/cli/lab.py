@@ -1,4 +1,4 @@
-"""`apportion lab`: benchmarks and trace replays of the placement core."""
+"""`apportion lab`: scenarios, benchmarks and trace replays of the placement core."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Benchmarks and trace replays of the placement core.",
+    help="Scenarios, benchmarks and trace replays of the placement core.",
 )
 
 DATA = Path("data/openb")
+NOT_OK = 1
 BAD_INPUT = 2
 ALL = "all"
 
@@ -96,6 +97,23 @@ def rate(
     """Decisions per second: cost rows compared with one pass over all nodes, and with a larger fleet."""
     runs = _rate(data, copies, seed, limit or None)
     _print(runs, output, lambda: _rate_table(runs))
+
+
+@app.command()
+def scenario(
+    files: Annotated[list[str], typer.Argument(help="YAML files with scenarios; - reads standard input.")],
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Run scenarios and compare the result with their expectations. The exit code is 1 unless all are ok."""
+    from apportion.lab.scenarios import report, running
+
+    results = running.run_files(files)
+    if output is Output.JSON:
+        print(report.as_json(results))  # noqa: T201
+    else:
+        report.show(results)
+    if not all(result.ok for result in results):
+        raise typer.Exit(NOT_OK)
 
 
 @app.command()

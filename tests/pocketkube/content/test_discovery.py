@@ -11,9 +11,9 @@ import pytest
 from pocketkube.api.discovery import resource_lists
 from pocketkube.api.discovery.openapi_v3 import OpenApi
 from pocketkube.api.registry import Registry, Resource
-from tests.grounds.cluster import Cluster
-from tests.grounds.control_plane import ControlPlane
-from tests.grounds.embedded import Embedded
+from tests.clusters.cluster import Cluster
+from tests.clusters.control_plane import ControlPlane
+from tests.clusters.embedded import Embedded
 
 Obj = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.grounds.control_plane import ControlPlane
+from tests.clusters.control_plane import ControlPlane
 from tests.pocketkube.content import recording
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from apportion.cluster.certificates import Authority
-from tests.grounds.api import RefusedError
-from tests.grounds.cluster import Cluster
-from tests.grounds.first import SERVICE_ADDRESS
+from tests.clusters.api import RefusedError
+from tests.clusters.cluster import Cluster
+from tests.clusters.sandbox_init import SERVICE_ADDRESS
 
 Obj = dict[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.grounds.cluster import Cluster
-from tests.grounds.embedded import Embedded
-from tests.grounds.node import RealNode
+from tests.clusters.cluster import Cluster
+from tests.clusters.embedded import Embedded
+from tests.clusters.node import RealNode
 
 Json = dict[str, Any]
 IMAGE = "busybox:1.36"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.grounds.cluster import Cluster
+from tests.clusters.cluster import Cluster
 
 pytestmark = pytest.mark.kubectl
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.clusters.cluster import Cluster
 from tests.contract.asking import MERGE_PATCH, Asking, until
-from tests.grounds.cluster import Cluster
 
 GPU = "requests.nvidia.com/gpu"
 COMPUTE = {"requests.cpu": "1", "limits.memory": "1Gi", "pods": "2", "count/pods": "3", GPU: "2"}

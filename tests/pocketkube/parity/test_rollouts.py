@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.clusters.cluster import Cluster
 from tests.contract.asking import MERGE_PATCH, STRATEGIC_PATCH, Asking, until
-from tests.grounds.cluster import Cluster
 
 pytestmark = pytest.mark.kubectl
 

@@ -61,11 +61,11 @@ async def in_time(demo: Awaitable[bool]) -> bool:
 
 async def run(show: Screen) -> bool:
     from apportion import manifests
-    from pocketkube import installing, topology
-    from pocketkube.cluster import EmbeddedCluster
+    from apportion.emulation.cluster import installing, topology
+    from apportion.emulation.cluster.gpu_cluster import gpu_cluster
 
     with tempfile.TemporaryDirectory() as folder:
-        cluster = EmbeddedCluster(topology.default(1), kubeconfig=Path(folder) / "kubeconfig", name="demo")
+        cluster = gpu_cluster(topology.default(1), kubeconfig=Path(folder) / "kubeconfig", name="demo")
         async with cluster, cluster.client() as client:
             objects = manifests.load()
             show.say(f"API server at {cluster.url}, 1 node with 2 emulated A100-40GB")

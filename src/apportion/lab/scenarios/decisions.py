@@ -1,0 +1,125 @@
+"""Pending jobs are decided one after the other until nothing changes any more.
+
+Jobs take turns by priority, then age. Nothing is evicted. This module and `fleets` are all that knows the core's API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from apportion.apis.request import Request
+from apportion.core import cycle, sentences
+from apportion.core.fleet import Fleet
+from apportion.core.mix import Mix
+from apportion.core.policies import Policy
+from apportion.lab.scenarios import fleets, requests
+from apportion.lab.scenarios.form import Job, Scenario
+
+CYCLES_AFTER_REST = 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pod is: its GPUs in the order of its slices or devices, and where its slices start."""
+
+    node: str
+    devices: tuple[str, ...] = ()
+    starts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why a job is pending; `nodes` has the reason of each node."""
+
+    reason: str
+    layer: str
+    message: str
+    nodes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The cluster at rest. `unrest` are placements that were made after nothing should have changed any more."""
+
+    places: dict[str, Place]
+    waits: dict[str, Wait]
+    uses: dict[str, list[str]]
+    devices: dict[str, list[str]]
+    unsound: list[str]
+    unrest: list[str]
+    evictions: int = 0
+
+
+def run(scenario: Scenario, policy: str, *, plain: bool) -> Outcome:
+    """`plain` looks at every node for every pod; the outcome must be the same."""
+    asked = {job.name: requests.of_job(job, number) for number, job in enumerate(scenario.jobs)}
+    mix = None if scenario.mix is None else Mix.of(requests.of_mix(ask, n) for n, ask in enumerate(scenario.mix))
+    rules = Policy(policy, mix)
+    fleet = fleets.build(scenario, asked)
+    pending = sorted((job for job in scenario.jobs if job.on is None), key=lambda job: -job.priority)
+    while placed := _cycle(fleet, pending, asked, rules, plain=plain):
+        pending = [job for job in pending if job.name not in placed]
+    unrest = [name for _ in range(CYCLES_AFTER_REST) for name in _cycle(fleet, pending, asked, rules, plain=plain)]
+    waits = {job.name: _explained(fleet, asked[job.name], rules) for job in pending if job.name not in unrest}
+    return Outcome(
+        places=dict(_places(fleet, asked)),
+        waits=waits,
+        uses={node.name: [str(gpu.use) for gpu in node.gpus.values()] for node in fleet},
+        devices={node.name: list(node.gpus) for node in fleet},
+        unsound=list(_unsound(fleet, asked)),
+        unrest=unrest,
+    )
+
+
+def _cycle(
+    fleet: Fleet, pending: list[Job], asked: dict[str, tuple[Request, ...]], policy: Policy, *, plain: bool
+) -> set[str]:
+    """Every pending job is tried once; gives the names of those that were placed."""
+    placed: set[str] = set()
+    for job in pending:
+        outcome = cycle.decide(fleet, asked[job.name], policy, plain=plain, explained=False)
+        if isinstance(outcome, cycle.Plan):
+            placed.add(job.name)
+    return placed
+
+
+def _explained(fleet: Fleet, group: tuple[Request, ...], policy: Policy) -> Wait:
+    refusal = cycle.decide(fleet, group, policy)
+    assert isinstance(refusal, cycle.Refusal)
+    nodes = {node: str(part.code) for part in refusal.groups for node in part.nodes}
+    return Wait(str(refusal.code), str(refusal.layer), sentences.of(refusal), nodes)
+
+
+def _places(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[tuple[str, Place]]:
+    for request in (request for group in asked.values() for request in group):
+        node = fleet.pod_nodes.get(request.uid)
+        if node is None:
+            continue
+        held = {record.key: record for record in fleet.slices_of(request.uid)}
+        slices = [held[key] for key in fleets.claim_names(request) if key in held]
+        devices = (
+            *(record.gpu for record in slices),
+            *(record.gpu for record in fleet.shares_of(request.uid)),
+            *fleet.nodes[node].devices_of(request.uid),
+        )
+        yield request.name, Place(node, devices, tuple(record.start for record in slices))
+
+
+def _unsound(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[str]:
+    """What must hold in every cluster: places that do not overlap, nothing sold twice, each pod has what it asked."""
+    for gpu in (gpu for node in fleet for gpu in node.gpus.values()):
+        units = [unit for piece in gpu.slices.values() for unit in range(piece.start, piece.start + piece.size)]
+        if len(units) != len(set(units)):
+            yield f"slices overlap on {gpu.uuid}"
+        if sum((bool(gpu.slices), bool(gpu.shares), gpu.whole is not None)) > 1:
+            yield f"{gpu.uuid} is in two uses at a time"
+        if sum(gpu.shares.values()) > gpu.memory_mib:
+            yield f"more memory of {gpu.uuid} is shared than it has"
+    for request in (request for group in asked.values() for request in group):
+        if request.uid not in fleet.pod_nodes:
+            continue
+        has = {record.key: record.profile for record in fleet.slices_of(request.uid)}
+        wants = dict(zip(fleets.claim_names(request), (want.profile for want in request.slices), strict=True))
+        if has != wants:
+            yield f"{request.name} has the slices {sorted(has.values())} instead of {sorted(wants.values())}"

@@ -1,0 +1,10 @@
+"""One vocabulary for what tests are about: pods, nodes, accelerators, claims, and fleets made of them.
+
+    pods            pods as people write them, their containers, and the request that is read from one
+    nodes           nodes as the API server stores them
+    accelerators    GPU models, what an agent reports about a node's GPUs, and the agent's own pod
+    claims          claims of slices
+    fleets          nodes and GPUs as the deciding code sees them
+
+Objects are plain JSON, so that a test can send them to an API server; `msgspec.convert` makes typed ones.
+"""

@@ -1,0 +1,151 @@
+"""The planes on an embedded cluster: they run because their pods run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apportion import manifests
+from apportion.apis import kinds
+from apportion.emulation.cluster import installing, topology
+from apportion.emulation.cluster.gpu_cluster import gpu_cluster
+from pocketkube.cluster import EmbeddedCluster
+from tests.pocketkube.ground import QUICK, Ground, pod, started
+
+Json = dict[str, Any]
+START_SECONDS = 90
+SCHEDULER = "das-scheduler"
+
+
+def gpus(folder: Path) -> EmbeddedCluster:
+    return gpu_cluster(topology.default(), kubeconfig=folder / "kubeconfig", kubelet=QUICK)
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with started(gpus(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+async def planes(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with started(gpus(tmp_path)) as ground:
+        objects = manifests.load()
+        await installing.apply(ground.client, ground.cluster.server.registry, objects)
+        await installing.wait_ready(ground.client, objects, seconds=START_SECONDS, progress=lambda _: None)
+        ground.namespace = "das-operator"
+        yield ground
+
+
+def processes(ground: Ground, plane: str) -> set[int]:
+    """Child processes of this cluster that run a plane."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            if words[1:4] == ["-m", "apportion", plane] and parent == str(os.getpid()):
+                found.add(int(entry.name))
+    return found
+
+
+async def pods_of(ground: Ground, name: str) -> list[Json]:
+    found = await ground.list(kinds.PODS)
+    return [
+        p for p in found if p["metadata"]["name"].startswith(f"{name}-") and "deletionTimestamp" not in p["metadata"]
+    ]
+
+
+def ready(found: list[Json]) -> bool:
+    return bool(found) and all(
+        any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", [])) for p in found
+    )
+
+
+async def test_r02_a_plane_lives_and_dies_with_its_pod(planes: Ground) -> None:
+    ground = planes
+    (before,) = processes(ground, "scheduler")
+    (first,) = await pods_of(ground, SCHEDULER)
+    os.kill(before, signal.SIGKILL)
+    back = await ground.until(
+        kinds.PODS,
+        first["metadata"]["name"],
+        lambda p: p["status"]["containerStatuses"][0]["restartCount"] == 1 and ready([p]),
+        within=START_SECONDS,
+    )
+    assert back["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+    (second,) = processes(ground, "scheduler")
+    assert second != before
+    await ground.until_log(first["metadata"]["name"], "\n")
+
+    await ground.delete(kinds.PODS, first["metadata"]["name"])
+    await ground.until_gone(kinds.PODS, first["metadata"]["name"])
+    assert second not in processes(ground, "scheduler")
+    await ground.until_true(lambda: pods_of(ground, SCHEDULER), ready, within=START_SECONDS)
+
+    await ground.patch(kinds.DEPLOYMENTS, SCHEDULER, {"spec": {"replicas": 0}})
+    await ground.until_true(lambda: pods_of(ground, SCHEDULER), lambda found: not found, within=START_SECONDS)
+    await ground.until_true(lambda: _count(ground, "scheduler"), lambda count: count == 0)
+
+
+async def _count(ground: Ground, plane: str) -> int:
+    return len(processes(ground, plane))
+
+
+async def test_m05_the_node_shows_what_its_agent_offers(planes: Ground) -> None:
+    node = await planes.until(
+        kinds.NODES, "node-1", lambda n: n["status"]["allocatable"].get("mig.das.com/1g.5gb") == "14"
+    )
+    assert int(node["status"]["capacity"]["gpu.das.com/mem"]) >= 80
+
+
+async def test_a_stopped_cluster_leaves_no_plane(tmp_path: Path) -> None:
+    async with started(gpus(tmp_path)) as ground:
+        objects = manifests.load()
+        await installing.apply(ground.client, ground.cluster.server.registry, objects)
+        await ground.until_true(lambda: _count(ground, "node"), lambda count: count == 1, within=START_SECONDS)
+    assert not processes(ground, "node")
+    assert not processes(ground, "webhook")
+
+
+async def test_what_does_not_come_up_is_named_with_its_last_words(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "broken", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "registry.invalid/x:1"}]},
+            },
+        },
+    }
+    await installing.apply(ground.client, ground.cluster.server.registry, [body])
+    with pytest.raises(installing.InstallError, match=r"not ready after 1 s: broken \(broken-.*registry.invalid"):
+        await installing.wait_ready(ground.client, [body], seconds=1, progress=lambda _: None)
+    monkeypatch.setattr(installing, "_KIND_SECONDS", 0.2)
+    unknown = {"apiVersion": "example.com/v1", "kind": "Nothing"}
+    with pytest.raises(installing.InstallError, match=r"no kind example\.com/v1 Nothing"):
+        await installing.apply(ground.client, ground.cluster.server.registry, [unknown])
+
+
+async def test_a_gpu_sample_runs_and_nvidia_smi_is_there(ground: Ground) -> None:
+    image = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubi8"
+    await ground.create(kinds.PODS, pod("sample", image=image, restartPolicy="Never"))
+    await ground.create(kinds.PODS, pod("smi", "nvidia-smi", "-L", restartPolicy="Never"))
+    await ground.until_phase("sample", "Succeeded")
+    assert "Test PASSED" in await ground.logs("sample")
+    failed = await ground.until_phase("smi", "Failed")
+    assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 6
+    assert await ground.logs("smi") == "No devices were found\n"

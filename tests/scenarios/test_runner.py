@@ -1,0 +1,249 @@
+"""The scenario runner itself: a wrong expectation is found, and what it cannot read or do is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+from typer.testing import CliRunner, Result
+
+from apportion.cli.lab import app
+from apportion.lab.scenarios import files, form, running
+
+CLUSTER = """
+nodes:
+  n0: {gpus: 2, mig: false, taints: ["gpu:PreferNoSchedule"]}
+  n1: {gpus: 2, mig: true}
+jobs:
+  - {name: old, gpus: 1, on: n0, device: 1}
+  - {name: new, gpus: 1}
+  - {name: sliced, mig: {3g.20gb: 1}, on: n1, start: 4}
+  - {name: more, mig: {3g.20gb: 1}}
+  - {name: third, gpus: 1}
+  - {name: gang, pods: 2, mig: {4g.20gb: 1}}
+"""
+RIGHT = {
+    "running": ["old", "new", "sliced", "more"],
+    "pending": ["third", "gang"],
+    "where": {"new": "n0", "more": "n1"},
+    "notWhere": {"new": "n1"},
+    "device": {"new": 0, "more": 0},
+    "start": {"sliced": 4, "more": 0},
+    "together": [["sliced", "more"]],
+    "apart": [["old", "new"]],
+    "uses": {"n0": ["whole", "whole"], "n1": ["sliced", "free"]},
+    "reason": {"third": "NoFreeGpu", "gang": {"n0": "NoSuchProfile", "n1": "NoFreePlace"}},
+    "layer": {"third": "placement"},
+    "message": {"third": "too few free GPUs"},
+    "evictions": 0,
+}
+WRONG: list[dict[str, Any]] = [
+    {"running": ["third"]},
+    {"running": ["old", "gang"]},
+    {"running": ["gang-1"]},
+    {"pending": ["new"]},
+    {"pending": ["old"]},
+    {"where": {"new": "n1"}},
+    {"where": {"third": "n0"}},
+    {"notWhere": {"new": "n0"}},
+    {"notWhere": {"third": "n0"}},
+    {"device": {"new": 1}},
+    {"device": {"third": 0}},
+    {"start": {"more": 4}},
+    {"start": {"third": 0}},
+    {"together": [["old", "new"]]},
+    {"together": [["old", "third"]]},
+    {"apart": [["sliced", "more"]]},
+    {"apart": [["old", "third"]]},
+    {"uses": {"n1": ["free", "sliced"]}},
+    {"reason": {"third": "NoFreePlace"}},
+    {"reason": {"new": "NoFreeGpu"}},
+    {"reason": {"gang": {"n0": "NoFreePlace"}}},
+    {"layer": {"third": "memory"}},
+    {"layer": {"new": "placement"}},
+    {"message": {"third": "no nodes"}},
+    {"message": {"new": "too few free GPUs"}},
+]
+
+
+def problems(text: str) -> tuple[str, ...]:
+    (entry,) = files.read(text)
+    return running.run_entry(entry).problems
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"name: one\n{CLUSTER}expect: {json.dumps(RIGHT)}\n")
+    return str(path)
+
+
+def test_what_is_as_expected_is_ok(cluster: str) -> None:
+    assert problems(cluster) == ()
+
+
+@pytest.mark.parametrize("expect", WRONG, ids=str)
+def test_a_wrong_expectation_is_found(tmp_path: Path, expect: dict[str, Any]) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(f"name: wrong\n{CLUSTER}expect: {json.dumps(expect)}\n")
+    (problem,) = problems(str(path))
+    assert problem.startswith(("the ", *expect_names(expect)))
+
+
+def expect_names(expect: dict[str, Any]) -> list[str]:
+    ((_, value),) = expect.items()
+    first = next(iter(value))
+    return [*(first if isinstance(first, list) else [first]), "gang"]
+
+
+def test_problems_say_what_came_instead(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(f"name: wrong\n{CLUSTER}expect: {{where: {{new: n1}}, running: [third]}}\n")
+    first, second = problems(str(path))
+    assert first.startswith("third should be running but is pending: 0/2 nodes can take 1 x nvidia.com/gpu now")
+    assert second == "new should be on n1 but is on n0"
+
+
+MISTAKES = [
+    ("nodes.n0.gpuz", {"nodes": {"n0": {"gpuz": 1}}}, "1: is not a key of this form; keys are count, gpus,"),
+    ("nodes.n0.gpus", {"nodes": {"n0": {"gpus": -1}}}, "-1: expected int >= 0"),
+    ("nodes.n0.gpus", {"nodes": {"n0": {"gpus": "two"}}}, "'two': expected int | array, got str"),
+    ("nodes.n0.model", {"nodes": {"n0": {"gpus": 1, "model": "Voodoo"}}}, "'Voodoo': no such GPU model is known"),
+    ("nodes.n0.mig", {"nodes": {"n0": {"gpus": 1, "model": "Tesla T4", "mig": True}}}, "has no MIG profiles"),
+    ("nodes.n0.taints", {"nodes": {"n0": {"taints": ["gpu"]}}}, "'gpu': must look like key=value:NoSchedule"),
+    ("nodes.n0.capacity.cpu", {"nodes": {"n0": {"cpu": "many"}}}, "'many'"),
+    ("nodes.n0.foreign[0]", {"nodes": {"n0": {"foreign": [{"size": 1}]}}}, "needs start"),
+    ("nodes.n", {"nodes": {"n-0": {}, "n": {"count": 1}}}, "'n-0': is the name of two nodes"),
+    ("nodes", {"nodes": ["n0"]}, "must map node names to nodes"),
+    ("jobs", {"jobs": {}}, "must be a list of jobs"),
+    ("jobs[0]", {"jobs": [{"gpus": 1}]}, "needs name"),
+    ("jobs.x.on", {"jobs": [{"name": "x", "on": "n9"}]}, "'n9': must be one of the nodes n0"),
+    ("jobs.x.on", {"jobs": [{"name": "x", "pods": 2, "on": ["n0"]}]}, "a node for each of the 2 pods"),
+    ("jobs.x.on", {"jobs": [{"name": "x", "gpus": 2, "on": "n0"}]}, "'n0': has no 2 free GPUs"),
+    ("jobs.x.device", {"jobs": [{"name": "x", "gpus": 1, "on": "n0", "device": 3}]}, "3: node n0 has 1 GPUs"),
+    ("jobs.x.device", {"jobs": [{"name": "x", "gpus": 1, "device": 0}]}, "0: needs on"),
+    ("jobs.x.start", {"jobs": [{"name": "x", "mig": {"3g.20gb": 1}, "on": "n0", "start": 1}]}, "has no free place"),
+    ("jobs.x.name", {"jobs": [{"name": "x"}, {"name": "x"}]}, "'x': is the name of two jobs or pods"),
+    ("jobs.x.policy", {"jobs": [{"name": "x", "policy": "luck"}]}, "'luck': must be one of fragmentation"),
+    ("jobs.x.nodeAffinity", {"jobs": [{"name": "x", "nodeAffinity": ["a b"]}]}, "'a b': must look like"),
+    ("jobs.x.anyOrder", {"jobs": [{"name": "x", "anyOrder": True}]}, "needs a pending job with mig as a list"),
+    ("jobs.x: metadata.annotations[gpu-fraction]", {"jobs": [{"name": "x", "fraction": "2"}]}, "'2': must be a plain"),
+    ("nodes.n0.mig", {"jobs": [{"name": "x", "gpus": 1}, {"name": "y", "mig": {"1g.5gb": 1}}]}, "say mig: true or"),
+    ("policy", {"policy": "luck"}, "'luck': must be one of fragmentation"),
+    ("expect.running", {"expect": {"running": ["z"]}}, "'z': must be a job or a pod of a job: x"),
+    ("expect.where", {"expect": {"where": {"x": "n9"}}}, "'n9': must be one of the nodes n0"),
+    ("expect", {"expect": {}}, "{}: says nothing"),
+    ("expect.runs", {"expect": {"runs": ["x"]}}, "is not a key of this form; keys are running,"),
+    ("colour", {"colour": "red"}, "'red': is not a key of this form; keys are name, policy,"),
+]
+
+
+@pytest.mark.parametrize(("field", "change", "said"), MISTAKES, ids=[f"{field} {said}" for field, _, said in MISTAKES])
+def test_mistakes_are_named_with_file_field_value_and_fix(
+    tmp_path: Path, field: str, change: dict[str, Any], said: str
+) -> None:
+    body = {"name": "bad", "nodes": {"n0": {"gpus": 1}}, "jobs": [{"name": "x"}], "expect": {"running": ["x"]}}
+    path = tmp_path / "bad.yaml"
+    path.write_text(json.dumps(body | change))
+    (problem,) = problems(str(path))
+    assert problem.startswith(f"{path}: scenario 1 (bad): {field}: ")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"queues": {"a": {"quota": 1}}}, "queues: {'a': {'quota': 1}}: queues are not supported yet"),
+        ({"jobs": [{"name": "x", "queue": "a"}]}, "jobs.x.queue: 'a': queues are not supported yet"),
+        ({"expect": {"shares": {"a": 1}}}, "expect.shares: {'a': 1}: queues are not supported yet"),
+        ({"jobs": [{"name": "x", "pods": 2, "min": 1}]}, "jobs.x.min: 1: elastic jobs are not supported yet"),
+        ({"expect": {"partly": {"x": {"running": 1}}}}, "elastic jobs are not supported yet"),
+    ],
+    ids=str,
+)
+def test_what_the_core_cannot_do_yet_is_said_and_never_ok(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    body = {"name": "later", "nodes": {"n0": {"gpus": 1}}, "jobs": [{"name": "x"}], "expect": {"running": ["x"]}}
+    path = tmp_path / "later.yaml"
+    path.write_text(json.dumps(body | change))
+    (problem,) = problems(str(path))
+    assert said in problem
+
+
+def test_one_file_may_hold_documents_and_lists(tmp_path: Path) -> None:
+    one = "{name: %s, nodes: {n0: {gpus: 1}}, jobs: [{name: x, gpus: 1}], expect: {running: [x]}}"
+    path = tmp_path / "many.yaml"
+    path.write_text(f"{one % 'a'}\n---\n- {one % 'b'}\n- {one % 'c'}\n---\n- 7\n")
+    results = running.run_files([str(path)])
+    assert [(each.name, each.ok) for each in results] == [
+        ("a", True),
+        ("b", True),
+        ("c", True),
+        (f"{path} scenario 4", False),
+    ]
+    assert "7: must be a mapping" in results[3].problems[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: [", "is not YAML"),
+        (b"\xff\xfe\x00", "is not"),
+        (b"", "has no scenario"),
+        (b"a: 1\na: 2", "'a' is given twice"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named_and_not_ok(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(content)
+    (result,) = running.run_files([str(path)])
+    assert not result.ok
+    assert result.name == str(path)
+    assert result.problems[0].startswith(f"{path}: ")
+    assert said in result.problems[0]
+
+
+def run(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(app, ["scenario", *arguments], input=stdin)
+
+
+def test_the_command_prints_json_and_ends_with_1_unless_all_are_ok(cluster: str, tmp_path: Path) -> None:
+    good = run(cluster, "-o", "json")
+    assert good.exit_code == 0
+    assert json.loads(good.stdout) == {"scenarios": [{"name": "one", "ok": True, "problems": []}]}
+    missing = str(tmp_path / "missing.yaml")
+    bad = run(missing, cluster, "-o", "json")
+    assert bad.exit_code == 1
+    problem = f"{missing}: cannot be read: No such file or directory"
+    assert json.loads(bad.stdout)["scenarios"] == [
+        {"name": missing, "ok": False, "problems": [problem]},
+        {"name": "one", "ok": True, "problems": []},
+    ]
+
+
+def test_the_command_prints_a_table_and_reads_standard_input(cluster: str) -> None:
+    text = Path(cluster).read_text()
+    good = run("-", stdin=text)
+    assert good.exit_code == 0
+    assert "1 of 1 scenarios are ok" in good.stdout
+    bad = run("-", stdin=text.replace('"where": {"new": "n0"', '"where": {"new": "n1"'))
+    assert bad.exit_code == 1
+    assert "new should be on n1 but is on n0" in bad.stdout
+    assert "0 of 1 scenarios are ok" in bad.stdout
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "scenarios.md"
+
+
+def test_the_documented_example_holds(tmp_path: Path) -> None:
+    path = tmp_path / "example.yaml"
+    path.write_text(DOCUMENT.read_text().split("```yaml\n")[1].split("```")[0])
+    assert problems(str(path)) == ()
+
+
+@pytest.mark.parametrize("part", [form.Scenario, form.Node, form.Job, form.Expect])
+def test_every_key_is_documented(part: type[form.Form]) -> None:
+    text = DOCUMENT.read_text()
+    assert [key.encode_name for key in structs.fields(part) if f"`{key.encode_name}`" not in text] == []
