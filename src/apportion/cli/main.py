@@ -33,6 +33,9 @@ COMMANDS = {
     "nvidia-smi": Location("apportion.cli.smi:app", "Run nvidia-smi for the emulated GPUs of a node."),
     "why": Location("apportion.cli.why:command", "Explain why a pod is pending, and suggest the cheapest change."),
     "top": Location("apportion.cli.top:command", "Show GPUs with their slices and pods, and pending pods, live."),
+    "snapshot": Location(
+        "apportion.cli.snapshot:command", "Save the state of the fleet and the pending pods to a file."
+    ),
     "lab": Location("apportion.cli.lab:app", "Benchmarks and trace replays of the placement core."),
     "webhook": Location("apportion.cli.webhook:command", "Run the admission webhook."),
     "certs": Location("apportion.cli.certs:command", "Issue new certificates for a running webhook."),

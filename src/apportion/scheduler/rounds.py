@@ -9,31 +9,30 @@ same refusal without another search.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from apportion.apis.claims import AllocationClaim
+import msgspec
+
 from apportion.cluster import errors
-from apportion.core import cycle, sentences
-from apportion.core.plans import Plan
+from apportion.core import adoption, cycle, refusals, sentences
 from apportion.core.policies import Policy
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import Committer, Outcome, Result
 from apportion.scheduler.events import Reporter
-from apportion.scheduler.storage import VolumeSteps
-from apportion.view import adoption, verdicts
-from apportion.view.verdicts import Verdict
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.01
 BREATH_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
-LET_GO_AFTER = 3  # failed attempts after which a pod's claims are given up
+GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 
 
@@ -43,7 +42,6 @@ class Rounds:
     def __init__(
         self,
         view: View,
-        volumes: VolumeSteps,
         backlog: Backlog,
         committer: Committer,
         reporter: Reporter,
@@ -52,7 +50,7 @@ class Rounds:
         changed: asyncio.Event,
         now: Callable[[], float],
     ) -> None:
-        self._view, self._volumes, self._backlog = view, volumes, backlog
+        self._view, self._backlog = view, backlog
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy = policy
@@ -94,15 +92,15 @@ class Rounds:
             metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
-        hopeless: set[bytes] = set()  # wishes without a place: within a round a fleet hardly empties
+        unschedulable: set[bytes] = set()  # within a round a fleet hardly empties
         left: list[Waiting] = []
         async for entry in self._with_breath(taken):
-            outcome = self._decide(entry, hopeless)
+            outcome = self._decide(entry, unschedulable)
             if outcome is None:
                 left.append(entry)
             else:
                 self._follow_up(entry, outcome)
-        refused: dict[bytes, Verdict] = {}
+        refused: dict[bytes, Refusal] = {}
         async for entry in self._with_breath(left):
             self._follow_up(entry, self._explain(entry, refused))
 
@@ -110,88 +108,84 @@ class Rounds:
         """Those that still wait when their turn comes; now and then informers and commits get a turn."""
         breath = time.monotonic() + BREATH_SECONDS
         for entry in entries:
-            if self._backlog.get(entry.uid) is entry:
+            if self._backlog.get(entry.key) is entry:
                 yield entry
             if time.monotonic() > breath:
                 await asyncio.sleep(0)
                 breath = time.monotonic() + BREATH_SECONDS
 
-    def _follow_up(self, entry: Waiting, outcome: Plan | Verdict) -> None:
-        if isinstance(outcome, Plan):
+    def _follow_up(self, entry: Waiting, outcome: Statement | Refusal) -> None:
+        if isinstance(outcome, Statement):
             metrics.DECISIONS.labels("placed").inc()
-            self._view.assumptions.assume(outcome)
+            self._view.assumptions.decided(outcome)
             self._backlog.start(entry)
             self._spawn(self._carry_out(entry, outcome))
         else:
             metrics.DECISIONS.labels("refused").inc()
-            self._backlog.park(entry, outcome.refusal)
-            self._reporter.waits(entry.request, outcome.sentence)
+            self._backlog.park(entry, outcome)
+            for request in entry.group.members:
+                self._reporter.waits(request, sentences.of(outcome))
+            if outcome.code is Code.CLAIMS_GIVEN_UP:
+                log.info("pod %s: %s", entry.group.name, outcome.detail)
+                self._spawn(self._release_claims(entry))
 
-    def _decide(self, entry: Waiting, hopeless: set[bytes]) -> Plan | Verdict | None:
-        """None if the pod has no place, which is to be explained later."""
-        request = entry.request
-        if self._view.fleet.slices_of(entry.uid):
-            return self._with_claims(entry, self._view.claims.of_pod(entry.uid))
-        if request.share is not None:
-            return verdicts.no_sharing(request)
-        if entry.wish in hopeless:
+    def _decide(self, entry: Waiting, unschedulable: set[bytes]) -> Statement | Refusal | None:
+        """None if there is no place, which is to be explained later."""
+        group, fleet = entry.group, self._view.fleet
+        held = tuple(slice_ for uid in group.uids for slice_ in fleet.slices_of(uid))
+        if held and entry.attempts >= GIVE_UP_AFTER and not adoption.leaving(held):
+            return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
+        if not held and wish(entry) in unschedulable:
             return None
-        outcome = cycle.decide(self._view.fleet, [request], self._policy, explained=False)
-        if isinstance(outcome, Plan):
+        outcome = cycle.decide(fleet, group, self._policy, explained=False)
+        if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
-        hopeless.add(entry.wish)
+        unschedulable.add(wish(entry))
         return None
 
-    def _explain(self, entry: Waiting, refused: dict[bytes, Verdict]) -> Plan | Verdict:
-        """Why there is no place; a plan after all if one came free while the round took breath."""
-        request = entry.request
-        known = refused.get(entry.wish)
+    def _explain(self, entry: Waiting, refused: dict[bytes, Refusal]) -> Statement | Refusal:
+        """Why there is no place; a statement after all if one came free meanwhile."""
+        known = refused.get(wish(entry))
         if known is not None:
-            return Verdict(dataclasses.replace(known.refusal, uid=request.uid, pod=request.key), known.sentence)
-        outcome = cycle.decide(self._view.fleet, [request], self._policy)
-        if isinstance(outcome, Plan):
-            return outcome
-        refused[entry.wish] = verdict = Verdict(outcome, sentences.of(outcome))
-        return verdict
-
-    def _with_claims(self, entry: Waiting, claims: list[AllocationClaim]) -> Plan | Verdict:
-        """The pod has claims from an earlier attempt, of ours or of a leader before us."""
-        exhausted = entry.attempts >= LET_GO_AFTER
-        outcome = adoption.decide(self._view.fleet, entry.request, claims, self._policy, exhausted=exhausted)
-        if isinstance(outcome, Verdict) and outcome.refusal.code == adoption.GIVEN_UP:
-            log.info("pod %s: %s", entry.request.key, outcome.refusal.detail)
-            self._spawn(self._let_go(entry, claims))
+            return known
+        outcome = cycle.decide(self._view.fleet, entry.group, self._policy)
+        if isinstance(outcome, Refusal):
+            refused[wish(entry)] = outcome
         return outcome
 
-    async def _carry_out(self, entry: Waiting, plan: Plan) -> None:
-        volumes = [step for bind in plan.binds for step in self._volumes.of(entry.request, bind.node)]
-        result = await self._committer.commit(plan, volumes)
-        metrics.COMMITS.labels(result.outcome.value).inc()
-        if result.outcome is Outcome.BOUND:
-            self._view.assumptions.written(plan)
+    async def _carry_out(self, entry: Waiting, statement: Statement) -> None:
+        result = await self._committer.commit(statement)
+        for outcome in result.outcomes.values():
+            metrics.COMMITS.labels(outcome.value).inc()
+        if result.bound:
+            self._view.assumptions.written(statement)
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
-            self._reporter.placed(entry.request, plan)
+            self._reporter.placed(statement)
         else:
-            self._undo(entry, plan, result)
+            self._undo(entry, statement, result)
 
-    def _undo(self, entry: Waiting, plan: Plan, result: Result) -> None:
-        self._view.assumptions.forget(plan, result.standing)
-        if result.outcome is Outcome.FAILED:
-            self._backlog.retry(entry.uid)
-            self._reporter.waits(entry.request, f"Placing the pod failed and is tried again: {result.reason}")
-        else:  # the informer reports the pod's end, `Leftovers` removes its claims
-            self._reporter.forget(entry.uid)
+    def _undo(self, entry: Waiting, statement: Statement, result: Result) -> None:
+        self._view.assumptions.undo(statement, result.existing)
+        for bind in statement.binds:
+            if result.outcomes[bind.uid] is Outcome.FAILED:
+                text = f"Placing the pod failed and is tried again: {result.reason}"
+                self._reporter.waits(bind.request, text)
+            else:  # the informer reports the pod's end, `Leftovers` removes its claims
+                self._reporter.forget(bind.uid)
+        if Outcome.FAILED in result.outcomes.values():
+            self._backlog.retry(entry.key)
         self._changed.set()
 
-    async def _let_go(self, entry: Waiting, claims: list[AllocationClaim]) -> None:
+    async def _release_claims(self, entry: Waiting) -> None:
+        claims = [claim for uid in entry.group.uids for claim in self._view.claims.of_pod(uid)]
         try:
-            await self._committer.let_go(claims)
+            await self._committer.release(claims)
         except errors.ClusterError as error:
-            log.warning("claims of pod %s: %s", entry.request.key, error)
+            log.warning("claims of pod %s: %s", entry.group.name, error)
         else:
             if claims:
                 return  # their end wakes the pod
-        self._backlog.retry(entry.uid)
+        self._backlog.retry(entry.key)
         self._changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -204,3 +198,8 @@ class Rounds:
         if not task.cancelled() and task.exception() is not None and self._failure is None:
             self._failure = task.exception()
             self._changed.set()
+
+
+def wish(entry: Waiting) -> bytes:
+    members = [msgspec.structs.replace(each, uid="", name="", created="", owner=None) for each in entry.group.members]
+    return msgspec.json.encode(members)
