@@ -30,9 +30,9 @@ def reporter(cluster: ApiCluster, world: World) -> tuple[Reporter, Recorder]:
     return made, recorder
 
 
-def bound(number: int) -> Statement:
+def bound(number: int) -> tuple[Statement, set[str]]:
     request = Request(uid=f"uid-{number}", namespace="default", name=f"p{number:05}")
-    return Statement(Group.of(request), (Bind(request, "n1"),))
+    return Statement(Group.of(request), (Bind(request, "n1"),)), {request.uid}
 
 
 async def written(cluster: ApiCluster) -> int:
@@ -45,7 +45,7 @@ async def test_events_stand_back_while_bindings_are_written(cluster: ApiCluster)
     made, _ = reporter(cluster, world)
     async with background(made.run()):
         for number in range(3):
-            made.placed(bound(number))
+            made.placed(*bound(number))
         await asyncio.sleep(3 * events.LOOK_SECONDS)
         assert await written(cluster) == 0
 
@@ -53,7 +53,7 @@ async def test_events_stand_back_while_bindings_are_written(cluster: ApiCluster)
         await until(lambda: _count(cluster, 3))
 
         world.busy = True
-        made.placed(bound(3))
+        made.placed(*bound(3))
         await asyncio.sleep(3 * events.LOOK_SECONDS)
         assert await written(cluster) == 3
         world.now += events.STAND_BACK_SECONDS + 1
@@ -64,7 +64,7 @@ async def test_no_event_is_lost_however_many_come_at_once(cluster: ApiCluster) -
     made, recorder = reporter(cluster, World())
     async with background(made.run()):
         for number in range(1500):
-            made.placed(bound(number))
+            made.placed(*bound(number))
         await until(lambda: _count(cluster, 1500), within=120)
     assert recorder.dropped == 0
 
@@ -73,7 +73,7 @@ async def test_what_is_still_to_be_told_at_the_end_is_told(cluster: ApiCluster) 
     made, _ = reporter(cluster, World(busy=True))
     async with background(made.run()):
         await asyncio.sleep(0.05)
-        made.placed(bound(0))
+        made.placed(*bound(0))
         await asyncio.sleep(0.05)
     assert await written(cluster) == 1
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from apportion.apis.request import Request
+from apportion.core import equivalence
 from apportion.core.changes import Change
+from apportion.core.fleet import Fleet
 from apportion.core.groups import Group, key_of
 from apportion.core.refusals import Refusal
 from apportion.scheduler.changes import Changes
@@ -38,10 +40,20 @@ class Waiting:
     refusal: Refusal | None = None
     attempts: int = 0
     not_before: float = 0.0
+    _class: tuple[Group, frozenset[str], bool, Hashable] | None = None
 
     @property
     def key(self) -> str:
         return self.group.key
+
+    def class_on(self, fleet: Fleet) -> Hashable:
+        """Equal for groups that are decided alike on this fleet."""
+        known = self._class
+        apart = bool(fleet.apart)
+        if known is None or known[0] is not self.group or known[1] is not fleet.apart_labels or known[2] != apart:
+            found = equivalence.group_class(fleet, self.group)
+            known = self._class = (self.group, fleet.apart_labels, apart, found)
+        return known[3]
 
 
 Order = Callable[[Iterable[Waiting]], list[Waiting]]
