@@ -50,7 +50,7 @@ class Scene:
 def scene(view: View) -> Scene:
     """The cluster as the scheduler sees it."""
     nodes = {node.name: node for node in view.fleet if node.gpus}
-    states = {claim.name: claim.state for claim in view.claims}
+    states: dict[str, str] = {claim.name: claim.state for claim in view.claims}
     fixed = {gpu.uuid: _fixed(view, gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
     return Scene(
         nodes={
