@@ -19,9 +19,9 @@ from apportion.admission.certificates.credentials import Credentials, Terms
 from apportion.admission.pods import Surroundings
 from apportion.admission.review import Answer, Question
 from apportion.admission.server import AdmissionServer, Limits, Rule
-from tests.admission.ground import eventually
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import OFFERS, both, container, created, pod, resources
+from tests.clusters.waiting import eventually
 
 NAME = "das-operator-webhook.das-operator.svc"
 TERMS = Terms(credentials.service_names("das-operator-webhook", "das-operator"))

@@ -12,9 +12,10 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.cluster.client import Client
-from tests.admission.ground import ACCESS, SETTINGS, api, eventually, replica
+from tests.admission.api_server import ACCESS, SETTINGS, api, replica
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import both, container, pod, resources
+from tests.clusters.waiting import eventually
 
 HOST = "das-operator-webhook.das-operator.svc"
 SECRET = names.WEBHOOK_CERTIFICATE_SECRET
