@@ -1,10 +1,10 @@
-"""An embedded cluster put together: API server, controllers, scheduler and kubelets in one process.
+"""A cluster: API server, controllers, scheduler and kubelets in one process.
 
-    async with EmbeddedCluster(topology.default(2), kubeconfig=path) as cluster:
+    async with EmbeddedCluster(Pool(name="node", nodes=2).plans(), kubeconfig=path) as cluster:
         async with cluster.client() as client: ...
 
-Nothing survives its end: objects live in memory, nodes in one temporary folder, planes as child processes that the
-kernel ends with us.
+Nothing survives its end: objects live in memory, nodes in one temporary folder, and the kernel ends child processes
+together with this one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import logging
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from apportion.apis import kinds
+from apportion.cluster import errors
 from apportion.cluster.certificates import Authority
 from apportion.cluster.client import Client
 from pocketkube import kubeconfig as kubeconfigs
@@ -38,15 +39,18 @@ from pocketkube.controllers.volumes.claims import PROVISIONER
 from pocketkube.informers import Informers
 from pocketkube.kubelet.addresses import Addresses
 from pocketkube.kubelet.config_objects import StoredSettings
+from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.kubelet import Kubelet, Site
 from pocketkube.kubelet.light_nodes import LightKubelet, LightPods
 from pocketkube.kubelet.settings import KubeletSettings
-from pocketkube.topology import Topology
+from pocketkube.node_pools import NodePlan
+from pocketkube.plugins import Plugins
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 HOST = "127.0.0.1"
+_LOOK_SECONDS = 0.01
 CONTROLLERS = User("system:kube-controller-manager", (MASTERS, AUTHENTICATED))
 
 
@@ -55,14 +59,15 @@ class EmbeddedCluster:
 
     def __init__(
         self,
-        topology: Topology,
+        nodes: Sequence[NodePlan],
         *,
         kubeconfig: Path,
-        name: str = "apportion",
+        name: str = "pocketkube",
         root: Path | None = None,
         port: int = 0,
         clock: Clock | None = None,
         kubelet: KubeletSettings | None = None,
+        plugins: Plugins | None = None,
     ) -> None:
         self.name = name
         self.kubeconfig = kubeconfig
@@ -71,7 +76,9 @@ class EmbeddedCluster:
         self._nodes: dict[str, Kubelet | LightKubelet] = {}
         self._clock = clock or SystemClock()
         self.server = ApiServer(clock=lambda: datetime.fromtimestamp(self._clock.now(), UTC), with_controllers=True)
-        self._topology = topology
+        self._plans = list(nodes)
+        self._plugins = plugins or Plugins()
+        self._images = Images(self._plugins.process_images, self._plugins.image_commands)
         self._port = port
         self._settings = kubelet or KubeletSettings()
         self._tasks: list[asyncio.Task[None]] = []
@@ -98,7 +105,7 @@ class EmbeddedCluster:
         return Client(LocalTransport(self.server, ADMIN))
 
     async def start(self) -> None:
-        """Ready means: the API answers, every node is Ready, and the kubeconfig is written."""
+        """Ready means: the API answers, every node is Ready, the kubeconfig is written, and `default` takes pods."""
         try:
             await self._start()
         except BaseException:
@@ -141,6 +148,7 @@ class EmbeddedCluster:
         self._informers = Informers(client)
         control = Control(client, self._informers, self._clock)
         parts = controllers(control, self.server, authority.bundle.decode())
+        parts += [make(control) for make in self._plugins.controllers]
         for part in parts:
             part.subscribe()
         self._watch_pods(self._informers)
@@ -148,9 +156,10 @@ class EmbeddedCluster:
         await self._informers.start()
         for part in parts:
             self._tasks.append(asyncio.create_task(_kept_up(part), name=part.name))
-        if self._topology.nodes():
+        if self._plans:
             await _offer_storage(client)
         await self._start_nodes(stored)
+        await _until_there(client, kinds.SERVICE_ACCOUNTS, "default")
 
     async def _serve(self, authority: Authority) -> None:
         pair = authority.issue(["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"], [HOST])
@@ -165,12 +174,11 @@ class EmbeddedCluster:
     async def _start_nodes(self, stored: StoredSettings) -> None:
         assert self._http is not None
         self._addresses = Addresses()
-        plans = self._topology.nodes()
-        for plan in plans:
+        for plan in self._plans:
             if not plan.light:
                 self.kubelets[plan.name] = Kubelet(plan, self._site(plan.name, stored))
         self._nodes.update(self.kubelets)
-        if light := [plan for plan in plans if plan.light]:
+        if light := [plan for plan in self._plans if plan.light]:
             pods = LightPods(self._site("light", stored))
             self._tasks.append(asyncio.create_task(pods.run(), name="light nodes"))
             self._nodes |= {plan.name: LightKubelet(plan, pods) for plan in light}
@@ -187,6 +195,8 @@ class EmbeddedCluster:
             settings=self._settings,
             addresses=self._addresses,
             stored=stored,
+            images=self._images,
+            programs=self._plugins.programs,
             api_host=HOST,
             api_port=self._http.port,
         )
@@ -232,6 +242,17 @@ async def _offer_storage(client: Client) -> None:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     storage = {"metadata": {"name": "standard", "annotations": default}, "provisioner": PROVISIONER}
     await client.create(kinds.STORAGE_CLASSES, storage)
+
+
+async def _until_there(client: Client, kind: kinds.Kind, name: str) -> None:
+    """Until a controller has made an object in the namespace `default`."""
+    while True:
+        try:
+            await client.get(kind, name, namespace="default")
+        except errors.NotFound:
+            await asyncio.sleep(_LOOK_SECONDS)
+        else:
+            return
 
 
 async def _kept_up(part: _Part) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from apportion import manifests
 from apportion.apis import names
+from apportion.cluster import access
 from tests.clusters import binaries
 from tests.clusters.cluster import Cluster
 from tests.clusters.control_plane import ControlPlane
@@ -79,7 +80,7 @@ def running(cluster: ControlPlane, account: str, arguments: list[str], folder: P
     (secrets / "namespace").write_text(names.DAS_NAMESPACE)
     (secrets / "ca.crt").write_bytes(cluster.credentials.ca.read_bytes())
     environment = os.environ | {
-        names.SERVICE_ACCOUNT_DIR_ENV: str(secrets),
+        access.SERVICE_ACCOUNT_DIR_ENV: str(secrets),
         "KUBERNETES_SERVICE_HOST": SERVICE_ADDRESS,
         "KUBERNETES_SERVICE_PORT": "443",
     }

@@ -21,6 +21,7 @@ import yaml
 
 from apportion import manifests
 from apportion.apis import names
+from apportion.cluster import access
 from tests.clusters.api import Api, RefusedError
 from tests.clusters.cluster import Cluster
 from tests.clusters.control_plane import ControlPlane
@@ -121,7 +122,7 @@ class Replicas:
             address = urlsplit(server["server"])
             host, port = str(address.hostname), str(address.port)
         return {
-            names.SERVICE_ACCOUNT_DIR_ENV: str(folder),
+            access.SERVICE_ACCOUNT_DIR_ENV: str(folder),
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
         }

@@ -79,6 +79,7 @@ class Ground:
             cgroup_dir=root / "sys/fs/cgroup",
             listen="127.0.0.1:0",
             sweep_seconds=0.3,
+            settle_seconds=0.05,
             drain_seconds=0.05,
             busy_seconds=0.1,
             poll_seconds=0.05,
@@ -142,13 +143,14 @@ class Ground:
         containers: Sequence[JSON] = (),
         init: Sequence[JSON] = (),
         restart: str = "Always",
+        namespace: str = "default",
     ) -> JSON:
         wanted = list(containers) or [container("main", limits or {})]
         body = {
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": {"containers": wanted, "initContainers": list(init), "restartPolicy": restart},
         }
-        return await self.client.create(kinds.PODS, body, namespace="default")
+        return await self.client.create(kinds.PODS, body, namespace=namespace)
 
     async def claim(
         self,
@@ -176,13 +178,14 @@ class Ground:
             containers=list(containers),
         )
         await self.client.create(kinds.ALLOCATION_CLAIMS, body, namespace=names.DAS_NAMESPACE)
-        await self.client.patch(
-            kinds.ALLOCATION_CLAIMS,
-            name,
-            {"status": {"state": state}},
-            namespace=names.DAS_NAMESPACE,
-            subresource="status",
-        )
+        if state != claims.CREATED:  # the schema's default
+            await self.client.patch(
+                kinds.ALLOCATION_CLAIMS,
+                name,
+                {"status": {"state": state}},
+                namespace=names.DAS_NAMESPACE,
+                subresource="status",
+            )
         return name
 
     async def bind(self, pod: JSON) -> None:

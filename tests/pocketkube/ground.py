@@ -12,11 +12,10 @@ from apportion.apis import kinds
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from pocketkube import topology
 from pocketkube.cluster import EmbeddedCluster
 from pocketkube.kubelet.containers.backoff import BackOffSettings
 from pocketkube.kubelet.settings import KubeletSettings
-from pocketkube.topology import Pool, Topology
+from pocketkube.node_pools import Pool
 
 Json = dict[str, Any]
 PATIENCE = 30.0
@@ -134,10 +133,13 @@ def template(labels: Json, *command: str, **spec: Any) -> Json:
 async def embedded(
     tmp_path: Path, *, nodes: int = 1, pools: list[Pool] | None = None, **options: Any
 ) -> AsyncIterator[Ground]:
-    shape = Topology(pools=pools) if pools is not None else topology.default(nodes)
+    plans = [plan for pool in pools or [Pool(name="node", nodes=nodes)] for plan in pool.plans()]
     options.setdefault("kubelet", QUICK)
-    cluster = EmbeddedCluster(shape, kubeconfig=tmp_path / "kubeconfig", **options)
-    async with cluster, cluster.client() as client:
-        ground = Ground(cluster, client)
-        await ground.until(kinds.SERVICE_ACCOUNTS, "default", lambda _: True)
+    async with started(EmbeddedCluster(plans, kubeconfig=tmp_path / "kubeconfig", **options)) as ground:
         yield ground
+
+
+@asynccontextmanager
+async def started(cluster: EmbeddedCluster) -> AsyncIterator[Ground]:
+    async with cluster, cluster.client() as client:
+        yield Ground(cluster, client)

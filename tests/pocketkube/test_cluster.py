@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import signal
 import stat
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from apportion.apis import kinds
-from apportion.cli import state as states
 from apportion.cluster.client import Client
-from pocketkube import topology
 from pocketkube.cluster import EmbeddedCluster
+from pocketkube.node_pools import Pool
 from tests.pocketkube.ground import embedded, pod
-
-READY_SECONDS = 60
 
 
 async def test_it_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    cluster = EmbeddedCluster(topology.default(2), kubeconfig=kubeconfig)
+    cluster = EmbeddedCluster(Pool(name="node", nodes=2).plans(), kubeconfig=kubeconfig)
     before = set(asyncio.all_tasks())
     async with cluster:
         nodes = (await cluster.client().list(kinds.NODES)).items
@@ -68,105 +60,8 @@ async def test_stopping_ends_pods_that_ignore_everything_at_once(tmp_path: Path)
 async def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
     async with embedded(tmp_path) as ground:
         port = int(ground.cluster.url.rpartition(":")[2])
-        second = EmbeddedCluster(topology.default(1), kubeconfig=tmp_path / "second", port=port)
+        second = EmbeddedCluster(Pool(name="node").plans(), kubeconfig=tmp_path / "second", port=port)
         with pytest.raises(OSError, match="address already in use"):
             await second.start()
         assert not second.root.exists()
         assert not (tmp_path / "second").exists()
-
-
-class Command:
-    """`apportion up` and `down` as a user calls them, with their own state folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.kubeconfig = folder / "kubeconfig"
-        self._environment = os.environ | {"XDG_STATE_HOME": str(folder / "state")}
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "apportion", *words]
-        return subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=READY_SECONDS, check=False
-        )
-
-    def up(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run("up", "--detach", "--kubeconfig", str(self.kubeconfig), "--bare", *words)
-
-    def state(self) -> states.State:
-        found = states.read("apportion")
-        assert found is not None
-        return found
-
-
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    made = Command(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    yield made
-    made.run("down")
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def test_up_detached_returns_when_ready_and_down_removes_it(command: Command) -> None:
-    up = command.up("--nodes", "2")
-    assert up.returncode == 0, up.stderr
-    assert f"export KUBECONFIG={command.kubeconfig}" in up.stdout
-    assert "2 node(s) ready" in up.stdout
-    state = command.state()
-    assert state.alive
-    again = command.up()
-    assert again.returncode == 1
-    assert "already running" in again.stderr
-    assert "Traceback" not in again.stderr
-    down = command.run("down")
-    assert down.returncode == 0
-    assert not state.alive
-    assert not Path(state.root).exists()
-    assert not command.kubeconfig.exists()
-    assert command.run("down").stdout == "no cluster 'apportion' is running\n"
-
-
-def test_a_cluster_ends_cleanly_on_sigterm(command: Command) -> None:
-    assert command.up().returncode == 0
-    state = command.state()
-    os.kill(state.pid, signal.SIGTERM)
-    until(lambda: not state.alive)
-    assert not Path(state.root).exists()
-    assert not command.kubeconfig.exists()
-    assert states.read("apportion") is None
-
-
-def test_what_a_killed_cluster_left_goes_with_the_next_up(command: Command) -> None:
-    assert command.up().returncode == 0
-    state = command.state()
-    os.kill(state.pid, signal.SIGKILL)
-    until(lambda: not state.alive)
-    assert Path(state.root).exists()
-    assert command.up().returncode == 0
-    assert not Path(state.root).exists()
-    assert command.state().pid != state.pid
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("--nodes", "-1"), "--nodes: -1 is negative"),
-        (("--name", "A b"), "is no name"),
-        (("--topology", "none.yaml"), "cannot be read"),
-        (("--topology", "x.yaml", "--nodes", "1"), "exclude each other"),
-    ],
-)
-def test_bad_input_is_refused_with_the_field_and_no_traceback(
-    command: Command, words: tuple[str, ...], text: str
-) -> None:
-    refused = command.up(*words)
-    assert refused.returncode == 2
-    shown = " ".join(refused.stderr.replace("│", " ").split())
-    assert text in shown
-    assert "Traceback" not in refused.stderr

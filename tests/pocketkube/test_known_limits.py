@@ -1,4 +1,4 @@
-"""The known limits of docs/embedded.md, each held by a test: whoever lifts one finds it here."""
+"""The known limits of pocketkube's README, each held by a test: whoever lifts one finds it here."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.client import PatchType
 from pocketkube.api.registry import Registry
-from pocketkube.topology import Pool
+from pocketkube.node_pools import Pool
 from tests.pocketkube.conditions import configuration
 from tests.pocketkube.ground import Ground, embedded, pod
 
-TEXT = (Path(__file__).parents[2] / "docs/embedded.md").read_text()
+TEXT = (Path(__file__).parents[2] / "src/pocketkube/README.md").read_text()
 LIMITS = [line for line in TEXT.partition("## Known limits")[2].splitlines() if line.startswith(tuple("123456789"))]
 
 

@@ -74,6 +74,22 @@ def test_f09_nvidia_smi_shows_whole_gpus_and_slices_made_on_demand(laid_out: Ins
     assert node.count("MIG 2g.20gb") == 6
 
 
+def test_s09_the_agent_names_the_pods_that_a_real_kubelet_gave_devices(laid_out: Installed, namespace: str) -> None:
+    start(laid_out, namespace, "static", {SMALL: 1})
+    start(laid_out, namespace, "whole", {"nvidia.com/gpu": 1})
+    (device,) = visible(printed(laid_out, namespace, "static"))
+    (gpu,) = visible(printed(laid_out, namespace, "whole"))
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    uids = {name: laid_out.cluster.api.get(f"{pods}/{name}")["metadata"]["uid"] for name in ("static", "whole")}
+    wanted = {device: uids["static"], gpu: uids["whole"]}
+    until(lambda: held(laid_out) == wanted, "both devices name their pod")
+    inventory = report(laid_out)["nodeResources"]
+    assert [each["gpuName"] for each in inventory["nodeGpus"]] == ["NVIDIA A100-PCIE-40GB"]
+    assert inventory["migPlacement"]["7g.40gb"]["placements"] == [{"size": 8, "start": 0}]
+    laid_out.kubectl("delete", "pod", "-n", namespace, "static", "whole")
+    until(lambda: held(laid_out) == {}, "no device names a pod", within=60)
+
+
 def test_f02_a_live_change_waits_for_pods_on_a_real_kubelet(laid_out: Installed, namespace: str) -> None:
     start(laid_out, namespace, "holder", {MEDIUM: 1})
     printed(laid_out, namespace, "holder")
@@ -124,6 +140,21 @@ def profiles_of(planes: Installed, uuids: list[str]) -> list[str]:
 def annotate(planes: Installed, config: Json) -> None:
     change = {"metadata": {"annotations": {"run.ai/mig.config": json.dumps(config)}}}
     planes.cluster.api.merge(f"/api/v1/nodes/{planes.node.name}", change)
+
+
+def report(planes: Installed) -> Json:
+    path = f"/apis/inference.redhat.com/v1alpha1/namespaces/das-operator/nodeaccelerators/{planes.node.name}"
+    status: Json = planes.cluster.api.get(path)["status"]
+    return status
+
+
+def held(planes: Installed) -> dict[str, str]:
+    """Pod uids by the device they hold, whole GPUs and static slices."""
+    gpus = report(planes)["gpus"]
+    slices = [piece for gpu in gpus for piece in gpu.get("fixed", ())]
+    static = {piece["uuid"]: piece["podUID"] for piece in slices if piece.get("podUID")}
+    whole = [(gpu["uuid"], each) for gpu in gpus for each in gpu.get("holders", ())]
+    return static | {uuid: each["podUID"] for uuid, each in whole if each["kind"] == "whole"}
 
 
 def amounts(planes: Installed) -> dict[str, str]:

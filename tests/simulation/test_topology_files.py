@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apportion.apis import migconfig, names
-from pocketkube import topology
+from apportion.emulation.cluster import topology
 from tests.simulation.snippets import LARGE_NODE, LARGE_POOL
 
 CONFIG = Path(__file__).parents[2] / "examples" / "mig-fallback" / "config"

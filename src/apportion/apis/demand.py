@@ -8,13 +8,12 @@ and the runtime's overhead comes on top.
 
 from __future__ import annotations
 
-from apportion.apis import names, quantity
+from apportion.apis import quantity
 from apportion.apis.errors import QuantityError, RequestError
 from apportion.apis.pods import Container, PodSpec, Quantities, ResourceRequirements
 
 _POD_LEVEL = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
-_WHOLE_ONLY = (names.NVIDIA_GPU, names.GPU_MEMORY)
 
 
 def effective_resources(spec: PodSpec) -> dict[str, int]:
@@ -75,9 +74,14 @@ def _requests(resources: ResourceRequirements, where: str, container: Container 
         wanted.update(_read(resources.requests, f"{where}.requests"))
     if container is not None:
         for name in wanted:
-            if name in _WHOLE_ONLY or name.startswith((names.SLICE_PREFIX, names.NVIDIA_MIG_PREFIX)):
+            if _indivisible(name):
                 whole_count(where.split("[", 1)[0].removeprefix("spec."), container, name)
     return wanted
+
+
+def _indivisible(name: str) -> bool:
+    """Extended resources, such as devices, come in whole numbers; Kubernetes' own have no domain or its own."""
+    return "/" in name and "kubernetes.io/" not in name
 
 
 def _read(amounts: Quantities, where: str) -> dict[str, int]:

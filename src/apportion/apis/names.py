@@ -74,10 +74,6 @@ FALLBACK_NODES = "apportion.io/fallback-nodes"
 GPU_AFFINITY = "apportion.io/gpu-affinity"
 MIG_CONFIG = "run.ai/mig.config"
 
-# Annotations for simulated containers: how long the work of an image takes that we cannot run, and how it ends
-SIMULATED_SECONDS = "apportion.io/simulated-seconds"
-SIMULATED_EXIT_CODE = "apportion.io/simulated-exit-code"
-
 # Annotations we write
 INJECTED_MEMORY = "apportion.io/injected-memory"
 EMULATED_GPUS = "apportion.io/emulated-gpus"
@@ -100,8 +96,5 @@ GPU_PORTION = "GPU_PORTION"
 CDI_VENDOR_CLASS = "apportion.io/slice"
 CDI_ANNOTATION_PREFIX = "cdi.k8s.io/"
 
-# The image of every plane; an embedded kubelet runs images of this repository name as child processes.
+# The image of every plane; on the embedded cluster its containers run as child processes.
 IMAGE_REPOSITORY = "apportion"
-
-# What the embedded kubelet tells a plane that runs as a child process, where a real one would mount
-SERVICE_ACCOUNT_DIR_ENV = "APPORTION_SERVICE_ACCOUNT_DIR"

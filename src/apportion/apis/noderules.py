@@ -5,6 +5,8 @@ Everything here is about where the pod may run; how much it asks for is in `requ
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from apportion.apis.pods import (
@@ -41,6 +43,12 @@ class NodeRules(msgspec.Struct, frozen=True):
     preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     claims: tuple[str, ...] = ()
+
+    def selects(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Whether node selector and required node affinity let the pod run on a node of this name and labels."""
+        if any(labels.get(key) != value for key, value in self.selector):
+            return False
+        return self.required is None or self.required.matches(node, labels)
 
     @property
     def about_pods(self) -> bool:

@@ -19,9 +19,9 @@ from apportion.cli import contexts
 from apportion.cli import state as states
 
 if TYPE_CHECKING:
+    from apportion.emulation.cluster.topology import Topology
     from pocketkube.cluster import EmbeddedCluster
     from pocketkube.kubelet.settings import KubeletSettings
-    from pocketkube.topology import Topology
 
 _NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 BAD_INPUT, FAILURE = 2, 1
@@ -99,10 +99,10 @@ class _Run:
         self._state = states.mine(name)
 
     async def main(self, plan: Topology, settings: KubeletSettings) -> None:
-        from pocketkube.cluster import EmbeddedCluster
+        from apportion.emulation.cluster.gpu_cluster import gpu_cluster
 
         began = time.monotonic()
-        cluster = EmbeddedCluster(
+        cluster = gpu_cluster(
             plan, kubeconfig=self._kubeconfig, name=self._state.name, port=self._port, kubelet=settings
         )
         self._note(root=str(cluster.root), kubeconfig=str(self._kubeconfig))
@@ -139,7 +139,7 @@ class _Run:
 
     async def _install(self, cluster: EmbeddedCluster) -> None:
         from apportion import manifests
-        from pocketkube import installing
+        from apportion.emulation.cluster import installing
 
         objects = manifests.load()
         async with cluster.client() as client:
@@ -158,7 +158,7 @@ class _Run:
 
 
 def _plan(paths: list[Path], nodes: int | None, name: str) -> Topology:
-    from pocketkube import topology
+    from apportion.emulation.cluster import topology
 
     if paths and nodes is not None:
         raise typer.BadParameter("--nodes and --topology exclude each other: the file says how many nodes there are")

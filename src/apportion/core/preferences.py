@@ -9,8 +9,9 @@ from collections import Counter
 
 from apportion.apis.pods import SpreadConstraint
 from apportion.apis.request import Request
+from apportion.apis.taints import tolerated
 from apportion.core.facts import NodeFacts
-from apportion.core.filters import nodes, podaffinity
+from apportion.core.filters import podaffinity
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 
@@ -55,7 +56,7 @@ def static_wish(facts: NodeFacts, request: Request) -> int:
         if entry.preference.matches(facts.name, facts.labels):
             wished += entry.weight
     for taint in facts.taints:
-        if taint.effect == SOFT_TAINT and not nodes.tolerated(taint, request.rules.tolerations):
+        if taint.effect == SOFT_TAINT and not tolerated(taint, request.rules.tolerations):
             wished -= _TAINT_WEIGHT
     return max(-_MOST_WISHED, min(wished, _MOST_WISHED))
 

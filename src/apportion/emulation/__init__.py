@@ -1,1 +1,1 @@
-"""What is emulated about GPUs: the driver of the node agent, `nvidia-smi`, and the simulator that labels nodes."""
+"""What is emulated about GPUs: the agent's driver, `nvidia-smi`, the simulator, and GPUs of embedded clusters."""

@@ -27,6 +27,7 @@ from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.node import readiness, startup
 from apportion.node.cluster.accelerator_report import AcceleratorReport
+from apportion.node.cluster.accelerator_status import NodeState
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
@@ -36,7 +37,7 @@ from apportion.node.container.cgroups import Cgroups
 from apportion.node.container.last_container import LastContainer
 from apportion.node.container.preparation import Preparation
 from apportion.node.container.release import Release
-from apportion.node.gpu_inventory import Hardware
+from apportion.node.gpu_inventory import GpuInventory
 from apportion.node.hardware.claim_placement import ClaimPlacement
 from apportion.node.hardware.layouts import Layouts
 from apportion.node.hardware.partitioner import Measures, MountsFiles, Partitioner, PartitionError, Slice
@@ -81,7 +82,7 @@ class Agent:
         cgroups = Cgroups(settings.cgroup_dir)
         self._holders = DeviceHolders(self._allocations, self._pods, cgroups, settings.node_name)
         layouts = Layouts(driver, self._holders, self._locks, self._promised)
-        self._hardware = Hardware(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
+        self._inventory = GpuInventory(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
         last_container = LastContainer(self._pods, self._store, patience=settings.patience_seconds)
         self._existing = ExistingDevices(
             driver=driver,
@@ -89,7 +90,7 @@ class Agent:
             holders=self._holders,
             last_container=last_container,
             folder=self._folder,
-            gpus=lambda: self._hardware.gpus,
+            gpus=lambda: self._inventory.gpus,
             patience=settings.patience_seconds,
         )
         self._state_label = LayoutStateLabel(client, settings.node_name)
@@ -133,7 +134,7 @@ class Agent:
         self._foreign: Sequence[Slice] = ()
         self.metrics.count_slices(lambda: len(self._records))
 
-    # PodLifecycle
+    # Start and end
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -160,7 +161,7 @@ class Agent:
             return Readiness(ready=False, reason="Waiting", message=self._waits)
         if self._obstacle is not None:
             return self._obstacle
-        fault = self._hardware.fault
+        fault = self._inventory.fault
         if fault is not None:
             return Readiness(ready=False, reason=fault.reason, message=str(fault))
         if not self._adopted:
@@ -189,13 +190,13 @@ class Agent:
         self._records.load()
         self._folder.load()
         await self._look_at_hardware()
-        if self._hardware.fault is None:
+        if self._inventory.fault is None:
             try:
                 await startup.adopt(self.driver, self._records, self._store)
                 self._foreign = await self._slicing.foreign()
             except PartitionError as error:
-                self._hardware.fault = error
-        return self._hardware.fault is None
+                self._inventory.fault = error
+        return self._inventory.fault is None
 
     async def _serve(self) -> None:
         try:
@@ -222,7 +223,7 @@ class Agent:
     # Looking again
 
     async def _sweep(self) -> None:
-        """Everything once more at a steady pace; readiness as soon as it changes."""
+        """Everything once more at a steady pace or when something changed; readiness as soon as it changes."""
         loop = asyncio.get_running_loop()
         due = 0.0
         published: Readiness | None = None
@@ -232,6 +233,7 @@ class Agent:
                 await self._look()
                 published = await self._publish()
                 due = loop.time() + self.settings.sweep_seconds
+                await asyncio.sleep(self.settings.settle_seconds)  # many changes at once cost one look and one write
             elif self.readiness != published:
                 published = await self._publish()
             with contextlib.suppress(TimeoutError):
@@ -270,7 +272,7 @@ class Agent:
     async def _look_at_hardware(self) -> None:
         rival = readiness.foreign_device_plugin(self._pods.informer.items())
         self._obstacle = rival or readiness.unwritable_folder((self.settings.state_dir, self.settings.cdi_dir))
-        await self._hardware.look(self._annotations(), offer=rival is None)
+        await self._inventory.look(self._annotations(), offer=rival is None)
 
     async def _publish(self) -> Readiness | None:
         """Returns what the cluster has been told; None if that failed."""
@@ -278,11 +280,12 @@ class Agent:
         self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)
         try:
-            await self._report.publish(self._hardware.gpus, now, self._foreign, node.metadata.uid if node else "")
+            state = NodeState(self._inventory.gpus, now, self._foreign, self._holders.by_device())
+            await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)
             return None
-        layouts = self._hardware.layouts
+        layouts = self._inventory.layouts
         await self._state_label.show(layouts.state, node.metadata.labels if node else {})
         if layouts.state == FAILED:
             about = Regarding.node(self.settings.node_name)
@@ -312,7 +315,7 @@ class Agent:
         if self._store.of_pod(pod.metadata.uid) or self._folder.of_pod(pod.metadata.uid):
             self._queue.add(pod.metadata.uid)
         if _holds_devices(pod) and (new is None or old is None or new.status.phase != old.status.phase):
-            self._wake.set()  # what nvidia-smi shows, and GPUs that wait to be empty
+            self._wake.set()  # holders, what nvidia-smi shows, and GPUs that wait to be empty
 
     # What the kubelet asks
 
@@ -320,8 +323,12 @@ class Agent:
         if resource == names.GPU_MEMORY:  # a number to schedule by: the container gets nothing from it
             return Plugin(resource, allocate=lambda _resource, _ids: wire.ContainerAllocateResponse())
         if names_existing_devices(resource):
-            return Plugin(resource, allocate=self._existing.allocate, prepare=self._existing.prepare)
+            return Plugin(resource, allocate=self._existing.allocate, prepare=self._prepare_existing)
         return Plugin(resource, allocate=preparation.allocate, prepare=self._prepare)
+
+    async def _prepare_existing(self, resource: str, ids: Sequence[str]) -> None:
+        await self._existing.prepare(resource, ids)
+        self._wake.set()  # the kubelet has recorded who holds these devices
 
     async def _prepare(self, resource: str, ids: Sequence[str]) -> None:
         begin = time.monotonic()
@@ -335,4 +342,8 @@ class Agent:
 
 
 def _holds_devices(pod: Pod) -> bool:
-    return any(names_existing_devices(name) for container in pod.spec.containers for name in container.resources.limits)
+    return any(
+        names_existing_devices(name)
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+        for name in container.resources.limits
+    )

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 MakePlugin = Callable[[str], Plugin]
 
 
-class Hardware:
+class GpuInventory:
     """The node's GPUs as last seen. `fault` says why nothing is known."""
 
     def __init__(

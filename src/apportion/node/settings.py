@@ -25,6 +25,7 @@ class Settings:
     namespace: str = names.DAS_NAMESPACE
 
     sweep_seconds: float = 5.0  # everything is looked at again this often, whatever was or was not reported
+    settle_seconds: float = 0.5  # the shortest time between two looks, however many pods come and go
     drain_seconds: float = 1.0  # how often a pod is looked at whose processes are about to end
     busy_seconds: float = 2.0  # until the next try to remove a slice that is in use
     poll_seconds: float = 0.5  # how often the kubelet's socket is looked at

@@ -7,8 +7,8 @@ import msgspec
 from apportion.apis.kinds import LEASES, NODES, PODS
 from apportion.apis.nodes import Taint
 from apportion.apis.pods import Toleration
+from apportion.apis.taints import tolerated
 from apportion.cluster import errors
-from apportion.core.filters.nodes import tolerated
 from pocketkube import pod_status
 from pocketkube.clock import seconds_of, stamp
 from pocketkube.controllers import pod_facts

@@ -1,1 +1,1 @@
-"""A kubelet for the embedded cluster: pods of our image run as child processes, all others are simulated."""
+"""A kubelet for the embedded cluster: containers are simulated, or run as child processes."""

@@ -14,9 +14,11 @@ from pocketkube.clock import Clock
 from pocketkube.kubelet.addresses import Addresses
 from pocketkube.kubelet.containers.cgroups import Cgroups
 from pocketkube.kubelet.containers.environment import Settings
+from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.containers.probes import NetworkChecks
 from pocketkube.kubelet.devices.node_devices import NodeDevices
 from pocketkube.kubelet.settings import KubeletSettings
+from pocketkube.kubelet.shell.programs import Program
 
 Json = dict[str, Any]
 
@@ -38,6 +40,8 @@ class Host:
     addresses: Addresses
     checks: NetworkChecks
     stored: Settings
+    images: Images
+    programs: Mapping[str, Program]
     node: Callable[[], Mapping[str, Any]]
     active: Callable[[], list[Json]]
     api_host: str

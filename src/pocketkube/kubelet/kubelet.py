@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from pocketkube.clock import Clock, seconds_of
 from pocketkube.kubelet.addresses import Addresses
 from pocketkube.kubelet.containers.cgroups import Cgroups
 from pocketkube.kubelet.containers.environment import Settings
+from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.containers.logs import LogOptions
 from pocketkube.kubelet.containers.probes import NetworkChecks
 from pocketkube.kubelet.devices.node_devices import NodeDevices
@@ -24,7 +25,8 @@ from pocketkube.kubelet.host import Host, Json
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods.worker import PodWorker
 from pocketkube.kubelet.settings import KubeletSettings
-from pocketkube.topology import NodePlan
+from pocketkube.kubelet.shell.programs import Program
+from pocketkube.node_pools import NodePlan
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class Site:
     settings: KubeletSettings
     addresses: Addresses
     stored: Settings
+    images: Images
+    programs: Mapping[str, Program]
     api_host: str
     api_port: int
 
@@ -75,6 +79,8 @@ class Kubelet:
             addresses=site.addresses,
             checks=NetworkChecks(),
             stored=site.stored,
+            images=site.images,
+            programs=site.programs,
             node=lambda: self.node.object,
             active=self._active,
             api_host=site.api_host,

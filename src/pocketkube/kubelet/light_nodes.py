@@ -12,19 +12,20 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.workqueue import WorkQueue
 from pocketkube import pod_status
 from pocketkube.api import status as api_status
 from pocketkube.api.subresources.logs import LogOptions
-from pocketkube.kubelet.containers import images
+from pocketkube.kubelet import pod_annotations
+from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.kubelet import Site
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods import status
 from pocketkube.kubelet.pods.records import PodRecord, Role, Running, Terminated, records_of
 from pocketkube.kubelet.shell import programs
-from pocketkube.topology import NodePlan
+from pocketkube.node_pools import NodePlan
 
 Json = dict[str, Any]
 WORKERS = 16
@@ -108,7 +109,7 @@ class LightPods:
                 container.state = Running(now)
             container.ready = container.started = container.ever_started = True
         await self._report(each)
-        seconds = _length(each.pod)
+        seconds = _length(each.pod, self.site.images)
         if seconds is not None:
             each.ends = asyncio.get_running_loop().call_later(seconds, self._is_due, uid)
 
@@ -120,7 +121,7 @@ class LightPods:
     async def _end(self, each: _LightPod) -> None:
         assert each.record is not None
         now = self.site.clock.now()
-        code = int((each.pod["metadata"].get("annotations") or {}).get(names.SIMULATED_EXIT_CODE, "0"))
+        code = int((each.pod["metadata"].get("annotations") or {}).get(pod_annotations.SIMULATED_EXIT_CODE, "0"))
         for container in each.record.of(Role.APP, Role.SIDECAR):
             began = container.state.started_at if isinstance(container.state, Running) else now
             reason = "Error" if code else "Completed"
@@ -169,9 +170,9 @@ class LightKubelet:
         raise api_status.bad_request(f'pod "{pod["metadata"]["name"]}" runs on a light node: there are no logs')
 
 
-def _length(pod: Json) -> float | None:
+def _length(pod: Json, images: Images) -> float | None:
     """How long a pod runs; None means until it is deleted."""
-    annotation = (pod["metadata"].get("annotations") or {}).get(names.SIMULATED_SECONDS)
+    annotation = (pod["metadata"].get("annotations") or {}).get(pod_annotations.SIMULATED_SECONDS)
     if annotation is not None:
         return programs.seconds(annotation)
     if pod["spec"].get("restartPolicy", "Always") == "Always":

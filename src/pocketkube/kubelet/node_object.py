@@ -13,7 +13,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client, PatchType
 from pocketkube.clock import Clock, micro_stamp, stamp
 from pocketkube.kubelet.settings import KubeletSettings
-from pocketkube.topology import NodePlan
+from pocketkube.node_pools import NodePlan
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 from apportion.apis import kinds
 from apportion.cluster import errors
 from pocketkube.controllers import node_lifecycle
-from pocketkube.topology import Pool, Taint
+from pocketkube.node_pools import Pool, Taint
 from tests.pocketkube.ground import Ground, embedded, pod, template
 
 Json = dict[str, Any]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
 from apportion.cluster import errors
 from pocketkube.clock import LoopClock, VirtualLoop, seconds_of
-from pocketkube.topology import Pool
+from pocketkube.kubelet import pod_annotations
+from pocketkube.node_pools import Pool
 from tests.pocketkube.ground import embedded, pod, template
 
 LIGHT = [Pool(name="light", nodes=20, cpu="4", light=True)]
@@ -36,7 +37,10 @@ async def test_pods_run_and_go_on_light_nodes(tmp_path: Path) -> None:
 async def test_light_pods_end_as_their_annotations_say(tmp_path: Path) -> None:
     async with embedded(tmp_path, pools=LIGHT) as ground:
         body = pod("fails", restartPolicy="Never")
-        body["metadata"]["annotations"] = {names.SIMULATED_SECONDS: "0.1", names.SIMULATED_EXIT_CODE: "3"}
+        body["metadata"]["annotations"] = {
+            pod_annotations.SIMULATED_SECONDS: "0.1",
+            pod_annotations.SIMULATED_EXIT_CODE: "3",
+        }
         await ground.create(kinds.PODS, body)
         failed = await ground.until_phase("fails", "Failed")
         assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from apportion.apis import names
-from apportion.cli import state as states
 from pocketkube.clock import SystemClock
+from pocketkube.kubelet import pod_annotations
 from pocketkube.kubelet.containers.logs import ContainerLog
 from pocketkube.kubelet.runtime.processes import ProcessRun
 from pocketkube.kubelet.runtime.runs import Launch
@@ -37,15 +36,15 @@ def printed(launch: Launch) -> str:
     return "\n".join(line.split(" ", 3)[3] for line in launch.log.path.read_text().splitlines())
 
 
-async def test_our_image_runs_as_a_process_of_this_program(launch: Callable[..., Launch]) -> None:
-    given = launch("--version")
+async def test_a_process_prints_into_its_log_and_ends_with_its_code(launch: Callable[..., Launch]) -> None:
+    given = launch(sys.executable, "-c", "import os; print(os.environ['X']); raise SystemExit(3)", env={"X": "hello"})
     async with asyncio.timeout(20):
-        assert await ProcessRun.start(given).wait() == 0
-    assert printed(given).startswith("apportion ")
+        assert await ProcessRun.start(given).wait() == 3
+    assert printed(given) == "hello"
 
 
 async def test_a_process_that_is_killed_reports_the_signal(launch: Callable[..., Launch]) -> None:
-    given = launch("up", "--help")
+    given = launch(sys.executable, "-c", "import time; time.sleep(60)")
     run = ProcessRun.start(given)
     run.kill()
     async with asyncio.timeout(20):
@@ -54,10 +53,9 @@ async def test_a_process_that_is_killed_reports_the_signal(launch: Callable[...,
     run.kill()
 
 
-def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
-        import asyncio
+        import asyncio, sys
         from pathlib import Path
         from pocketkube.clock import SystemClock
         from pocketkube.kubelet.containers.logs import ContainerLog
@@ -66,8 +64,7 @@ def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path, monkey
         async def main():
             folder = Path({str(tmp_path)!r})
             log = ContainerLog(folder / "0.log", SystemClock())
-            launch = Launch("a", ["up", "--bare", "--nodes", "0", "--name", "orphan"],
-                            {{"XDG_STATE_HOME": str(folder)}}, "h", {{}}, folder, log)
+            launch = Launch("a", [sys.executable, "-c", "import time; time.sleep(60)"], {{}}, "h", {{}}, folder, log)
             print(processes.ProcessRun.start(launch).pid, flush=True)
             await asyncio.sleep(60)
         asyncio.run(main())
@@ -79,12 +76,9 @@ def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path, monkey
     parent.kill()
     parent.wait()
     end = time.monotonic() + 10
-    while states.started_at(child):
+    while Path(f"/proc/{child}").exists():
         assert time.monotonic() < end, "the child outlived its parent"
         time.sleep(0.02)
-    left = states.read("orphan")
-    if left is not None:
-        states.clean_up(left)
 
 
 async def test_a_simulated_script_prints_and_ends_with_its_code(launch: Callable[..., Launch]) -> None:
@@ -120,7 +114,7 @@ async def test_a_simulated_container_gets_signals(
 async def test_annotations_give_the_length_and_outcome_of_work_that_cannot_be_run(
     launch: Callable[..., Launch],
 ) -> None:
-    given = launch(annotations={names.SIMULATED_SECONDS: "0.05", names.SIMULATED_EXIT_CODE: "9"})
+    given = launch(annotations={pod_annotations.SIMULATED_SECONDS: "0.05", pod_annotations.SIMULATED_EXIT_CODE: "9"})
     async with asyncio.timeout(30):
         assert await SimulatedRun(given, SystemClock()).wait() == 9
 

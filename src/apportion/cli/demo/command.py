@@ -59,11 +59,11 @@ async def in_time(story: Awaitable[bool]) -> bool:
 
 async def play(show: Screen) -> bool:
     from apportion import manifests
-    from pocketkube import installing, topology
-    from pocketkube.cluster import EmbeddedCluster
+    from apportion.emulation.cluster import installing, topology
+    from apportion.emulation.cluster.gpu_cluster import gpu_cluster
 
     with tempfile.TemporaryDirectory() as folder:
-        cluster = EmbeddedCluster(topology.default(1), kubeconfig=Path(folder) / "kubeconfig", name="demo")
+        cluster = gpu_cluster(topology.default(1), kubeconfig=Path(folder) / "kubeconfig", name="demo")
         async with cluster, cluster.client() as client:
             objects = manifests.load()
             show.say(f"API server on {cluster.url}, one node with two emulated A100-40GB")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from apportion.apis.noderules import HostPort
 from apportion.apis.nodes import Taint
-from apportion.apis.pods import Toleration
 from apportion.apis.request import Request
+from apportion.apis.taints import CORDON, tolerated, untolerated
 from apportion.core.facts import NodeFacts
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
 
-CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
 ANY_ADDRESS = "0.0.0.0"
 
 
@@ -53,30 +49,8 @@ def against_ports(node: NodeState, request: Request) -> Reason | None:
     return None
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    """The first taint that keeps pods away and that nothing tolerates."""
-    for taint in taints:
-        if taint.effect in HARD_EFFECTS and not tolerated(taint, tolerations):
-            return taint
-    return None
-
-
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
 def spelt(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in {"", "Equal"} and toleration.value == taint.value
 
 
 def _clash(wanted: HostPort, held: HostPort) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from apportion.apis.pods import SpreadConstraint
 from apportion.apis.request import Request
+from apportion.apis.taints import untolerated
 from apportion.core.facts import NodeFacts
 from apportion.core.filters import nodes
 from apportion.core.fleet import Fleet
@@ -64,7 +65,7 @@ def _included(facts: NodeFacts, request: Request, constraint: SpreadConstraint) 
         return False
     if constraint.node_taints_policy != "Honor":
         return True
-    return nodes.untolerated(facts.taints, request.rules.tolerations) is None
+    return untolerated(facts.taints, request.rules.tolerations) is None
 
 
 def _matching(node: NodeState, request: Request, constraint: SpreadConstraint) -> int:

@@ -243,4 +243,14 @@ def _place(board: Board, cut: Cut) -> Place:
 def _profiles(model: Model | None) -> tuple[ProfileFacts, ...]:
     if model is None:
         return ()
-    return tuple(ProfileFacts(entry.name, entry.size, tuple(entry.starts), entry.limit) for entry in model.profiles)
+    return tuple(
+        ProfileFacts(
+            entry.name,
+            entry.size,
+            tuple(entry.starts),
+            entry.limit,
+            gi_index=entry.nvml_profile_index,
+            ci_index=entry.ci_profile_index,
+        )
+        for entry in model.profiles
+    )

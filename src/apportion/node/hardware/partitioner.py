@@ -23,12 +23,17 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class ProfileFacts:
-    """One way to cut a GPU: `size` units, from any of `starts`, at most `limit` times per GPU (0: as places allow)."""
+    """One way to cut a GPU: `size` units, from any of `starts`, at most `limit` times per GPU (0: as places allow).
+
+    `gi_index` and `ci_index` are NVML's enum values of the profile and of the compute instance that fills it.
+    """
 
     name: str
     size: int
     starts: tuple[int, ...]
     limit: int = 0
+    gi_index: int | None = None
+    ci_index: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from apportion.apis import names, profiles
+from apportion.apis.accelerators import DeviceHolder, HolderKind
 from apportion.node.cluster import pod_lifecycle
 from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container.cgroups import Cgroups
@@ -46,6 +47,14 @@ class DeviceHolders:
         alive = {uid for uid in {holding.pod_uid for holding in found} if self._lives(uid)}
         return [holding for holding in found if holding.pod_uid in alive]
 
+    def by_device(self) -> dict[str, DeviceHolder]:
+        """Who holds each device, as the NodeAccelerator tells it."""
+        return {
+            device: DeviceHolder(pod_uid=holding.pod_uid, kind=self._kind(holding))
+            for holding in self.live()
+            for device in holding.ids
+        }
+
     def allocated(self, resource: str) -> frozenset[str]:
         """Ids of any resource that pods hold which have not ended."""
         entries = [entry for entry in self._allocations.read().entries() if entry.resource_name == resource]
@@ -57,6 +66,13 @@ class DeviceHolders:
         live = self.live()
         self._promised = {each: until for each, until in self._promised.items() if until > now}
         return set(self._promised).union(*(holding.ids for holding in live))
+
+    def _kind(self, holding: Holding) -> HolderKind:
+        if holding.resource != names.NVIDIA_GPU:
+            return "static"
+        pod = self._pods.get(holding.pod_uid)
+        reserves = pod is not None and pod.metadata.namespace == names.RESERVATION_NAMESPACE
+        return "reservation" if reserves else "whole"
 
     def _lives(self, uid: str) -> bool:
         return not pod_lifecycle.of(self._pods.get(uid), uid, self._node).over or self._cgroups.running(uid)

@@ -1,4 +1,4 @@
-"""The default scheduler: ordinary pods and static devices, by the core's node rules.
+"""The default scheduler: pods that name no other one, by kube-scheduler's rules.
 
 Pods are decided one after the other in the order of priority and age. A decision counts at once, before the API
 has confirmed it. A pod that fits nowhere is looked at again when nodes or pods change.
@@ -12,27 +12,24 @@ from collections import Counter
 
 import msgspec
 
-from apportion.apis import names
-from apportion.apis.errors import ApportionError, InputError
+from apportion.apis.errors import InputError
 from apportion.apis.kinds import NAMESPACES, NODES, PODS
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
-from apportion.apis.request import Request, parse_pod
 from apportion.cluster import errors
 from apportion.cluster.events import Recorder
-from apportion.core.catalog import Catalog
-from apportion.core.filters import Checks, resources
-from apportion.core.fleet import Fleet, NodeFacts
-from apportion.core.node import NodeState
-from apportion.core.reasons import Code, Reason
 from pocketkube import pod_status
 from pocketkube.clock import stamp
 from pocketkube.controllers import pod_facts
 from pocketkube.controllers.controller import Control, Json, about_object, deleting
-from pocketkube.controllers.scheduling import messages, scores
+from pocketkube.controllers.scheduling import refusals, scores
+from pocketkube.controllers.scheduling.cluster_state import ClusterState, NodeFacts, NodeState, PodFacts
+from pocketkube.controllers.scheduling.filters import Filters
+from pocketkube.controllers.scheduling.refusals import Refusal
 
 log = logging.getLogger(__name__)
 
+DEFAULT_SCHEDULER = "default-scheduler"
 _BATCH = 10  # decisions between two turns of everybody else in this process
 _ENOUGH = 100  # in a large cluster the best of so many nodes that fit is good enough, as kube-scheduler has it
 
@@ -46,8 +43,8 @@ class DefaultScheduler:
         self._client = control.client
         self._informers = control.informers
         self._clock = control.clock
-        self._recorder = Recorder(control.client, names.DEFAULT_SCHEDULER, ordered=True)
-        self._fleet = Fleet(Catalog.shipped())
+        self._recorder = Recorder(control.client, DEFAULT_SCHEDULER, ordered=True)
+        self._cluster = ClusterState()
         self._siblings: Counter[tuple[str, str]] = Counter()  # node and owner -> pods
         self._start = 0  # where the next look at the nodes begins
         self._waiting: dict[str, Json] = {}  # by uid
@@ -70,19 +67,15 @@ class DefaultScheduler:
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None:
             assert old is not None
-            self._fleet.remove_node(old["metadata"]["name"])
-        else:
-            facts = _facts(msgspec.convert(new, Node, strict=False))
-            state = self._fleet.nodes.get(facts.name)
-            if state is not None and state.facts == facts:
-                return
-            self._fleet.set_node(facts)
+            self._cluster.remove_node(old["metadata"]["name"])
+        elif not self._cluster.set_node(NodeFacts.of(msgspec.convert(new, Node, strict=False))):
+            return
         self._try_again()
 
     def _namespace_changed(self, old: Json | None, new: Json | None) -> None:
         obj = new or old
         assert obj is not None
-        self._fleet.set_namespace(obj["metadata"]["name"], None if new is None else pod_facts.labels(new))
+        self._cluster.set_namespace(obj["metadata"]["name"], None if new is None else pod_facts.labels(new))
 
     def _pod_changed(self, old: Json | None, new: Json | None) -> None:
         obj = new or old
@@ -92,41 +85,41 @@ class DefaultScheduler:
             self._waiting.pop(uid, None)
             self._told.pop(uid, None)
             self._stuck.discard(uid)
-            if uid in self._fleet.pod_nodes:
+            if uid in self._cluster.pod_nodes:
                 self._take_off(uid)
                 self._try_again()
         elif new["spec"].get("nodeName"):
             self._waiting.pop(uid, None)
             self._stuck.discard(uid)
             self._hold(new)
-        elif new["spec"].get("schedulerName", names.DEFAULT_SCHEDULER) == names.DEFAULT_SCHEDULER:
+        elif new["spec"].get("schedulerName", DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER:
             self._wait_for(old, new)
 
     def _hold(self, pod: Json) -> None:
-        request = self._request(pod, quiet=True)
-        if request is not None and self._fleet.pod_nodes.get(request.uid) != pod["spec"]["nodeName"]:
-            self._put_on(request, pod["spec"]["nodeName"])
+        facts = self._facts(pod, quiet=True)
+        if facts is not None and self._cluster.pod_nodes.get(facts.uid) != pod["spec"]["nodeName"]:
+            self._put_on(facts, pod["spec"]["nodeName"])
 
-    def _put_on(self, request: Request, node: str) -> None:
-        self._take_off(request.uid)
-        self._fleet.add_pod(request, node)
-        if request.owner:
-            self._siblings[node, request.owner] += 1
+    def _put_on(self, pod: PodFacts, node: str) -> None:
+        self._take_off(pod.uid)
+        self._cluster.add_pod(pod, node)
+        if pod.owner:
+            self._siblings[node, pod.owner] += 1
 
     def _take_off(self, uid: str) -> None:
-        node = self._fleet.pod_nodes.get(uid)
-        if node is None:
+        pod = self._cluster.pod(uid)
+        if pod is None:
             return
-        owner = self._fleet.nodes[node].pods[uid].owner
-        self._fleet.remove_pod(uid)
-        if owner:
-            self._siblings[node, owner] -= 1
-            if not self._siblings[node, owner]:
-                del self._siblings[node, owner]
+        place = self._cluster.pod_nodes[uid], pod.owner
+        self._cluster.remove_pod(uid)
+        if pod.owner:
+            self._siblings[place] -= 1
+            if not self._siblings[place]:
+                del self._siblings[place]
 
     def _wait_for(self, old: Json | None, new: Json) -> None:
         uid = new["metadata"]["uid"]
-        if uid in self._fleet.pod_nodes:  # assumed; the binding is on its way
+        if uid in self._cluster.pod_nodes:  # assumed; the binding is on its way
             return
         if deleting(new):
             self._waiting.pop(uid, None)
@@ -168,38 +161,37 @@ class DefaultScheduler:
         if pod["spec"].get("schedulingGates"):
             self._stuck.add(uid)
             return
-        request = self._request(pod)
-        if request is None:
+        facts = self._facts(pod)
+        if facts is None:
             self._stuck.add(uid)
             return
-        fitting, refusals = self._fitting(request)
+        fitting, refused = self._fitting(facts)
         if not fitting:
             self._stuck.add(uid)
             preempts = pod["spec"].get("preemptionPolicy") != "Never"
-            await self._tell(pod, messages.sentence(refusals, preempts=preempts))
+            await self._tell(pod, refusals.sentence(refused, preempts=preempts))
             return
-        best = scores.best(fitting, request, self._siblings)
-        self._put_on(request, best.name)
+        best = scores.best(fitting, facts, self._siblings)
+        self._put_on(facts, best.name)
         self._waiting.pop(uid, None)
         await self._bind(pod, best.name)
 
-    def _fitting(self, request: Request) -> tuple[list[NodeState], list[list[Reason]]]:
+    def _fitting(self, pod: PodFacts) -> tuple[list[NodeState], list[list[Refusal]]]:
         """Enough nodes that fit, and why the others looked at do not; each look begins where the last one ended."""
-        checks = Checks(self._fleet, request)
-        nodes = list(self._fleet)
+        filters = Filters(self._cluster, pod)
+        nodes = list(self._cluster)
         fitting: list[NodeState] = []
-        refusals: list[list[Reason]] = []
+        refused: list[list[Refusal]] = []
         for step in range(len(nodes)):
             node = nodes[(self._start + step) % len(nodes)]
-            reasons = against(checks, node, request)
-            if reasons:
-                refusals.append(reasons)
+            if against := filters.against(node):
+                refused.append(against)
             else:
                 fitting.append(node)
             if len(fitting) >= _ENOUGH:
                 self._start = (self._start + step + 1) % len(nodes)
                 break
-        return fitting, refusals
+        return fitting, refused
 
     async def _bind(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
@@ -236,31 +228,10 @@ class DefaultScheduler:
         except errors.ClusterError as error:
             log.debug("condition of %s: %s", meta["name"], error)
 
-    def _request(self, pod: Json, *, quiet: bool = False) -> Request | None:
+    def _facts(self, pod: Json, *, quiet: bool = False) -> PodFacts | None:
         try:
-            return parse_pod(msgspec.convert(pod, Pod, strict=False))
-        except (ApportionError, msgspec.ValidationError) as error:
+            return PodFacts.of(msgspec.convert(pod, Pod, strict=False))
+        except (InputError, msgspec.ValidationError) as error:
             if not quiet:
                 self._recorder.warn(about_object(PODS, pod), "FailedScheduling", str(error))
             return None
-
-
-def against(checks: Checks, node: NodeState, request: Request) -> list[Reason]:
-    """What keeps a pod off a node: the first rule, but of resources all that are short."""
-    named = request.rules.required.names() if request.rules.required is not None else None
-    if named is not None and node.name not in named:
-        return [messages.NOT_NAMED]
-    reason = checks.against_node(node) or resources.against_gpu_resources(node, request)
-    if reason is not None and reason.code in {Code.PODS, Code.RESOURCE}:
-        return resources.shortages(node, request)
-    return [reason] if reason is not None else []
-
-
-def _facts(node: Node) -> NodeFacts:
-    try:
-        allocatable = node.allocatable()
-    except InputError as error:
-        log.error("node %s offers nothing: %s", node.metadata.name, error)  # noqa: TRY400
-        allocatable = {}
-    spec = node.spec
-    return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)

@@ -11,7 +11,7 @@ from apportion.apis.kinds import DAEMON_SETS, NODES, PODS
 from apportion.apis.noderules import compile_rules
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
-from apportion.core.filters.nodes import HARD_EFFECTS, tolerated
+from apportion.apis.taints import HARD_EFFECTS, tolerated
 from pocketkube.controllers import pod_facts
 from pocketkube.controllers.controller import Control, Json, Key, Reconciler, deleting
 from pocketkube.controllers.workloads import pod_adoption, pod_templates
@@ -156,11 +156,7 @@ def should_run(template: Json, node: Json, *, effects: tuple[str, ...] = HARD_EF
     """Whether a daemon of this template belongs on a node, judged by taints of these effects."""
     pod = msgspec.convert({"metadata": {}, "spec": template["spec"]}, Pod, strict=False)
     here = msgspec.convert(node, Node, strict=False)
-    rules = compile_rules(pod)
-    labels = here.metadata.labels
-    if not all(labels.get(key) == value for key, value in rules.selector):
-        return False
-    if rules.required is not None and not rules.required.matches(here.metadata.name, labels):
+    if not compile_rules(pod).selects(here.metadata.name, here.metadata.labels):
         return False
     return all(
         taint.effect not in effects or (taint.key, taint.effect) in _TOLERATED or tolerated(taint, pod.spec.tolerations)

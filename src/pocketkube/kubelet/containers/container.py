@@ -183,7 +183,7 @@ class PodContainer:
         if "exec" in probe and self._run is not None:
             code, output = await self._run.execute(list(probe["exec"].get("command") or []))
             return output if code else None
-        if not images.is_ours(self.record.spec.get("image", "")):
+        if self._context.host.images.process(self.record.spec.get("image", "")) is None:
             return None
         ports = {port["name"]: port["containerPort"] for port in self.record.spec.get("ports") or [] if "name" in port}
         return await self._context.host.checks.check(probe, self._context.record.ip, ports)

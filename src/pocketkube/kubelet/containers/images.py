@@ -1,11 +1,13 @@
-"""What an image runs when its container names no command.
+"""Images: which run as child processes, and what the others run when their container names no command.
 
-Images of ours run as child processes. Of all others a table says what they would do; an image that is not in it
-runs until it is stopped. A registry under `.invalid` has no images, so a pull that fails can be shown.
+An image that is in no table runs until it is stopped. A registry under `.invalid` has no images, so a pull that
+fails can be shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib import resources
 from typing import Any
@@ -13,10 +15,21 @@ from typing import Any
 import msgspec
 import yaml
 
-from apportion.apis import names
+
+@dataclass(frozen=True)
+class ProcessImage:
+    """An image whose containers run as child processes.
+
+    `command` replaces the first word of the container's own command. `service_account_env` names the variable that
+    tells the process in which folder the files of its service account are.
+    """
+
+    repository: str  # the last part of the image's name, without registry and tag
+    command: tuple[str, ...]
+    service_account_env: str = ""
 
 
-class Program(msgspec.Struct):
+class DefaultCommand(msgspec.Struct):
     """`match` is a pattern for the whole image name."""
 
     match: str
@@ -29,8 +42,35 @@ class Pull(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def is_ours(image: str) -> bool:
-    return _repository(image).rpartition("/")[2] == names.IMAGE_REPOSITORY
+class Images:
+    """The images that the nodes of one cluster know."""
+
+    def __init__(
+        self, processes: Sequence[ProcessImage] = (), commands: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self._processes = {each.repository: each for each in processes}
+        self._commands = [DefaultCommand(match, list(words)) for match, words in (commands or {}).items()]
+        self._commands += _table()
+
+    def process(self, image: str) -> ProcessImage | None:
+        """How containers of this image run as child processes; None if they are simulated."""
+        return self._processes.get(_repository(image))
+
+    def argv(self, container: Mapping[str, Any]) -> list[str]:
+        """The command line of a container that is simulated; empty means: run until stopped.
+
+        Of a child process, what follows the command of its image."""
+        image = container.get("image", "")
+        command, args = list(container.get("command") or []), list(container.get("args") or [])
+        if self.process(image) is not None:
+            return command[1:] + args
+        return command + args or self._default_command(image)
+
+    def _default_command(self, image: str) -> list[str]:
+        for each in self._commands:
+            if fnmatch(image, each.match) or fnmatch(image, f"*/{each.match}"):
+                return each.command
+        return []
 
 
 def pull(image: str) -> Pull:
@@ -43,37 +83,15 @@ def pull(image: str) -> Pull:
     return Pull()
 
 
-def argv(container: dict[str, Any]) -> list[str]:
-    """The command line of a simulated container; empty means: run until stopped."""
-    command = list(container.get("command") or [])
-    args = list(container.get("args") or [])
-    return command + args or _default_command(container.get("image", ""))
-
-
-def our_argv(container: dict[str, Any]) -> list[str]:
-    """The words after `apportion` of a container of our image."""
-    command = list(container.get("command") or [])
-    return command[1:] + list(container.get("args") or [])
-
-
-def _default_command(image: str) -> list[str]:
-    for program in _table():
-        if fnmatch(image, program.match) or fnmatch(image, f"*/{program.match}"):
-            return program.command
-    return []
-
-
-def _table() -> list[Program]:
+def _table() -> list[DefaultCommand]:
     if not _loaded:
         text = (resources.files(__package__) / "images.yaml").read_text()
-        _loaded.extend(msgspec.convert(yaml.safe_load(text), list[Program]))
+        _loaded.extend(msgspec.convert(yaml.safe_load(text), list[DefaultCommand]))
     return _loaded
 
 
-_loaded: list[Program] = []
+_loaded: list[DefaultCommand] = []
 
 
 def _repository(image: str) -> str:
-    name = image.partition("@")[0]
-    base, slash, last = name.rpartition("/")
-    return base + slash + last.partition(":")[0]
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]

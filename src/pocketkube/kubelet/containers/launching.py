@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apportion.apis import names
-from pocketkube.kubelet.containers import cdi, environment, images
+from pocketkube.kubelet.containers import cdi, environment
+from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.containers.logs import ContainerLog
 from pocketkube.kubelet.devices.plugin import PluginError
 from pocketkube.kubelet.host import Host
@@ -38,7 +38,7 @@ class Plan:
     argv: list[str]
     env: Mapping[str, str]
     mounts: Mapping[str, Path]
-    ours: bool
+    process: bool  # it runs as a child process
 
 
 async def plan(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any], volumes: PodVolumes) -> Plan:
@@ -61,7 +61,7 @@ async def plan(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any],
         mounts[path] = _on_host(host.root, host_path)
     base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": _hostname(pod)}
     env = base | env | options.env | edits.env
-    return _plan(container, env, mounts)
+    return _plan(container, env, mounts, host.images)
 
 
 def start(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any], ready: Plan, log: ContainerLog) -> Run:
@@ -76,7 +76,7 @@ def start(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any], read
         annotations=pod["metadata"].get("annotations") or {},
     )
     try:
-        return ProcessRun.start(launch) if ready.ours else SimulatedRun(launch, host.clock)
+        return ProcessRun.start(launch) if ready.process else SimulatedRun(launch, host.clock, host.programs)
     except StartError as error:
         raise NotStartedError("RunContainerError", str(error)) from None
 
@@ -86,20 +86,19 @@ def scratch_folder(host: Host, pod: Mapping[str, Any], container: str) -> Path:
     return host.pod_folder(pod["metadata"]["uid"]) / "containers" / container
 
 
-def _plan(container: Mapping[str, Any], env: dict[str, str], mounts: Mapping[str, Path]) -> Plan:
-    ours = images.is_ours(container.get("image", ""))
-    words = images.our_argv(dict(container)) if ours else images.argv(dict(container))
-    argv = [environment.expand(word, env) for word in words]
-    if ours:
-        argv = [environment.relocate(word, mounts) for word in argv]
+def _plan(container: Mapping[str, Any], env: dict[str, str], mounts: Mapping[str, Path], images: Images) -> Plan:
+    argv = [environment.expand(word, env) for word in images.argv(container)]
+    process = images.process(container.get("image", ""))
+    if process is not None:
+        argv = [*process.command, *(environment.relocate(word, mounts) for word in argv)]
         env = {name: environment.relocate(value, mounts) for name, value in env.items() if name != "PATH"}
-        if SERVICE_ACCOUNT_PATH in mounts:
-            env[names.SERVICE_ACCOUNT_DIR_ENV] = str(mounts[SERVICE_ACCOUNT_PATH])
-    return Plan(secrets.token_hex(32), argv, env, mounts, ours)
+        if process.service_account_env and SERVICE_ACCOUNT_PATH in mounts:
+            env[process.service_account_env] = str(mounts[SERVICE_ACCOUNT_PATH])
+    return Plan(secrets.token_hex(32), argv, env, mounts, process is not None)
 
 
 def _on_host(root: Path, path: str) -> Path:
-    """A path of the node; a plane that runs as a child process already names it as the machine sees it."""
+    """A path of the node; what runs as a child process already names it as the machine sees it."""
     return Path(path) if Path(path).is_relative_to(root) else root / path.strip("/")
 
 

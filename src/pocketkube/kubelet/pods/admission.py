@@ -13,7 +13,7 @@ from apportion.apis.errors import RequestError
 from apportion.apis.noderules import compile_rules
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
-from apportion.core.filters.nodes import tolerated
+from apportion.apis.taints import tolerated
 
 Json = Mapping[str, Any]
 
@@ -44,10 +44,7 @@ def check(pod: Json, node: Json, others: Iterable[Json]) -> Rejection | None:
 
 
 def _misplaced(pod: Pod, node: Node) -> Rejection | None:
-    rules = compile_rules(pod)
-    labels = node.metadata.labels
-    fits = all(labels.get(key) == value for key, value in rules.selector)
-    if fits and (rules.required is None or rules.required.matches(node.metadata.name, labels)):
+    if compile_rules(pod).selects(node.metadata.name, node.metadata.labels):
         return None
     text = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
     return Rejection("NodeAffinity", text)

@@ -1,1 +1,1 @@
-"""Running containers: as child processes (our image) or simulated (any other)."""
+"""Running containers: as child processes (images named for it) or simulated (any other)."""

@@ -1,4 +1,4 @@
-"""A container of our image as a child process.
+"""A container as a child process.
 
 The child must not outlive the cluster, even if that is killed. So a first, tiny program asks the kernel to end the
 process with its parent and then becomes the real one: doing this between fork and exec would run Python code in a
@@ -42,9 +42,8 @@ class ProcessRun:
 
     @classmethod
     def start(cls, launch: Launch) -> ProcessRun:
-        """Start `apportion` with the words of `launch.argv`."""
         command = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid())]
-        command += [sys.executable, "-m", "apportion", *launch.argv]
+        command += launch.argv
         try:
             process = subprocess.Popen(
                 command,

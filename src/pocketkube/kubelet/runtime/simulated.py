@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import itertools
 import signal
+from collections.abc import Mapping
 
-from apportion.apis import names
 from pocketkube.clock import Clock
+from pocketkube.kubelet import pod_annotations
 from pocketkube.kubelet.runtime.runs import SIGNALLED, Launch
 from pocketkube.kubelet.shell import parsing
-from pocketkube.kubelet.shell.programs import FOREVER
+from pocketkube.kubelet.shell.programs import FOREVER, Program
 from pocketkube.kubelet.shell.running import Exit, Shell
 from pocketkube.kubelet.shell.streams import Files, Streams
 
@@ -22,8 +23,9 @@ _pids = itertools.count(_ABOVE_ALL_PIDS)
 class SimulatedRun:
     """Ends when its script does, or when it is stopped; a script may `trap` SIGTERM."""
 
-    def __init__(self, launch: Launch, clock: Clock) -> None:
+    def __init__(self, launch: Launch, clock: Clock, programs: Mapping[str, Program] | None = None) -> None:
         self.pid = next(_pids)
+        self._programs = programs or {}
         self._launch = launch
         self._clock = clock
         self._streams = Streams(out=launch.log.write, err=lambda text: launch.log.write(text, "stderr"))
@@ -60,6 +62,7 @@ class SimulatedRun:
             clock=self._clock,
             forever=self._forever,
             hostname=launch.hostname,
+            programs=self._programs,
         )
 
     def _end(self, code: int) -> None:
@@ -84,9 +87,9 @@ class SimulatedRun:
 
     async def _forever(self) -> int:
         """The work that this container stands for; annotations give its length and its outcome."""
-        annotations = self._launch.annotations
-        await self._clock.sleep(_number(annotations.get(names.SIMULATED_SECONDS), FOREVER))
-        return int(_number(annotations.get(names.SIMULATED_EXIT_CODE), 0))
+        given = self._launch.annotations
+        await self._clock.sleep(_number(given.get(pod_annotations.SIMULATED_SECONDS), FOREVER))
+        return int(_number(given.get(pod_annotations.SIMULATED_EXIT_CODE), 0))
 
     async def _run_trap(self, trap: str) -> None:
         try:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol
 
-from apportion.apis import names
-from apportion.emulation.nvidia_smi import command, script
-from apportion.emulation.nvidia_smi.machine import Board, Machine
 from pocketkube.clock import Clock, stamp
 from pocketkube.kubelet.shell.streams import Files, Streams
 
 FOREVER = 10 * 365 * 86_400.0
-_NVIDIA_SMI = "/usr/bin/nvidia-smi"
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "r": "\r", "a": "", "e": "\x1b"}
@@ -292,25 +287,7 @@ def _compare(comparison: str, left: int, right: int) -> bool:
     return order in {"-eq": (0,), "-ne": (-1, 1), "-lt": (-1,), "-le": (-1, 0), "-gt": (1,), "-ge": (0, 1)}[comparison]
 
 
-async def _nvidia_smi(call: Call) -> int:
-    """What the agent's script for this container shows."""
-    try:
-        machine = script.read(call.files.read(_NVIDIA_SMI)) or Machine()
-    except OSError:
-        machine = _unseen(call)
-    code, text = command.run(machine, call.args, datetime.fromtimestamp(call.clock.now(), UTC))
-    call.out(text)
-    return code
-
-
-def _unseen(call: Call) -> Machine:
-    """Devices of which nothing but the uuid is known: nobody has mounted a script."""
-    visible = call.env.get(names.VISIBLE_DEVICES, "").split(",")
-    found = [uuid for uuid in visible if uuid not in ("", "void", "none")]
-    return Machine(tuple(Board(number, uuid, "NVIDIA", 0) for number, uuid in enumerate(found)))
-
-
-TABLE: dict[str, Callable[[Call], Awaitable[int]]] = {
+TABLE: dict[str, Program] = {
     "sleep": _sleep,
     "echo": _echo,
     "printf": _printf,
@@ -334,5 +311,4 @@ TABLE: dict[str, Callable[[Call], Awaitable[int]]] = {
     "ls": _ls,
     "test": _test,
     "[": _test,
-    "nvidia-smi": _nvidia_smi,
 }

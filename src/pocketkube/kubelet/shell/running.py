@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import operator
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pocketkube.clock import Clock
@@ -56,6 +56,7 @@ class Shell:
     clock: Clock
     forever: Callable[[], Awaitable[int]]
     hostname: str = "localhost"
+    programs: Mapping[str, programs.Program] = field(default_factory=dict)  # besides those that every shell knows
     traps: dict[str, str] = field(default_factory=dict)
     status: int = 0
     stop_on_error: bool = False
@@ -212,7 +213,7 @@ class Shell:
             return int(await builtin(argv[1:], streams))
         if name in SHELLS:
             return await self._nested_shell(argv, streams)
-        program = programs.TABLE.get(name)
+        program = self.programs.get(name) or programs.TABLE.get(name)
         if program is not None:
             call = programs.Call(argv[1:], self.env, streams, self.files, self.clock, self.hostname)
             try:

@@ -29,14 +29,25 @@ _SUFFIXES = {
     pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
     pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
 }
+# The enum value of compute instances, by how many compute slices they have.
+_CI_INDEX = {
+    1: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE,
+    2: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_2_SLICE,
+    3: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_3_SLICE,
+    4: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_4_SLICE,
+    6: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_6_SLICE,
+    7: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_7_SLICE,
+    8: pynvml.NVML_COMPUTE_INSTANCE_PROFILE_8_SLICE,
+}
 _ONCE = ("+me", "+me.all")  # one set of media engines per GPU
 
 
 @dataclass(frozen=True)
 class GiProfile:
-    """A profile of GPU instances: its id on this device, and how many compute slices it has."""
+    """A profile of GPU instances: its id on this device, its enum value, and how many compute slices it has."""
 
     id: int
+    index: int
     name: str
     compute: int
     starts: tuple[int, ...]
@@ -44,7 +55,14 @@ class GiProfile:
 
     def facts(self) -> ProfileFacts:
         # NVML's own instance count is wrong for some models: places say how many there can be.
-        return ProfileFacts(self.name, self.size, self.starts, 1 if self.name.endswith(_ONCE) else 0)
+        return ProfileFacts(
+            self.name,
+            self.size,
+            self.starts,
+            limit=1 if self.name.endswith(_ONCE) else 0,
+            gi_index=self.index,
+            ci_index=_CI_INDEX.get(self.compute),
+        )
 
 
 def of_device(device: Any) -> list[GiProfile]:
@@ -57,7 +75,7 @@ def of_device(device: Any) -> list[GiProfile]:
             continue
         if places:
             starts = tuple(sorted(place.start for place in places))
-            found.setdefault(name, GiProfile(info.id, name, info.sliceCount, starts, places[0].size))
+            found.setdefault(name, GiProfile(info.id, number, name, info.sliceCount, starts, places[0].size))
     return list(found.values())
 
 

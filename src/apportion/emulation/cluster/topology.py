@@ -1,4 +1,4 @@
-"""The shape of an embedded cluster: pools of nodes, read from a YAML file.
+"""The topology of an embedded cluster: pools of nodes with emulated GPUs, read from a YAML file.
 
 pools:
   - name: a100
@@ -11,7 +11,7 @@ pools:
       - {product: NVIDIA-H200, count: 4, memoryMiB: 71680, layout: {2g.20gb: 3, 1g.10gb: 1}}
 
 A layout cuts GPUs beforehand; it is written in any dialect of `run.ai/mig.config` and becomes that annotation.
-A kind cluster file together with values of fake-gpu-operator are read as well: see `kindfiles`.
+A kind cluster file together with values of fake-gpu-operator are read as well: see `kind_files`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import yaml
@@ -28,7 +28,8 @@ from apportion.apis import migconfig, names, profiles
 from apportion.apis.errors import InputError
 from apportion.core import layouts
 from apportion.core.catalog import Catalog, Model
-from pocketkube import kindfiles
+from apportion.emulation.cluster import kind_files
+from pocketkube.node_pools import NodePlan, Pool
 
 
 class TopologyError(ValueError):
@@ -62,64 +63,49 @@ class Gpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             raise TopologyError(str(error)) from None
 
 
-class Taint(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    key: str
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+class GpuPool(Pool):
+    """Nodes that are alike, with the GPUs that each of them has."""
 
-
-class Pool(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Nodes that are alike. A light pool has no sockets and no child processes: for thousands of nodes."""
-
-    name: str
-    nodes: int = 1
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    taints: list[Taint] = []
-    zones: list[str] = []
-    cpu: str = "64"
-    memory: str = "256Gi"
-    pods: int = 110
-    resources: dict[str, str] = {}
     gpus: list[Gpus] = []
-    light: bool = False
-    node_names: list[str] = []  # instead of numbers behind the pool's name
+
+    def extra_labels(self) -> dict[str, str]:
+        return _gpu_labels(self.gpus) if self.gpus else {}
+
+    def extra_annotations(self) -> dict[str, str]:
+        if not self.gpus:
+            return {}
+        listed = json.dumps([_gpu_entry(entry) for entry in self.gpus], separators=(",", ":"))
+        cut = _cut_beforehand(self.gpus)
+        return {names.EMULATED_GPUS: listed} | ({names.MIG_CONFIG: migconfig.render(cut)} if cut else {})
+
+    def extra_capacity(self) -> dict[str, str]:
+        """On a light node no agent reports what its GPUs give."""
+        return _static_capacity(self.gpus) if self.light else {}
 
 
 class Topology(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    pools: list[Pool]
+    pools: list[GpuPool]
 
     def nodes(self) -> list[NodePlan]:
         """Every node of every pool, in the order of the file."""
-        return [_node(pool, index) for pool in self.pools for index in range(pool.nodes)]
-
-
-class NodePlan(msgspec.Struct, frozen=True):
-    """One node to bring up."""
-
-    name: str
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    taints: list[dict[str, str]]
-    capacity: dict[str, str]
-    light: bool = False
+        return [plan for pool in self.pools for plan in pool.plans()]
 
 
 def default(nodes: int = 1) -> Topology:
     """What `apportion up` starts without a file: nodes with two emulated A100-40GB each."""
     if nodes < 0:
         raise TopologyError(f"--nodes: {nodes} is negative: give 0 or more")
-    return Topology(pools=[Pool(name="node", nodes=nodes, gpus=[Gpus()])])
+    return Topology(pools=[GpuPool(name="node", nodes=nodes, gpus=[Gpus()])])
 
 
 def load(*paths: Path, cluster: str = "apportion") -> Topology:
     """One topology file, or a kind cluster file with values of fake-gpu-operator."""
     read = [(str(path), _read(path)) for path in paths]
-    if len(read) == 1 and not kindfiles.is_kind(read[0][1]):
+    if len(read) == 1 and not kind_files.is_kind(read[0][1]):
         return parse(read[0][1], read[0][0])
     try:
-        return parse({"pools": kindfiles.pools(read, cluster)}, ", ".join(source for source, _ in read))
-    except kindfiles.KindFileError as error:
+        return parse({"pools": kind_files.pools(read, cluster)}, ", ".join(source for source, _ in read))
+    except kind_files.KindFileError as error:
         raise TopologyError(str(error)) from None
 
 
@@ -180,46 +166,6 @@ def _is_name(text: str) -> bool:
     return plain and 0 < len(text) <= MAX_NAME and text[0] != "-" and text[-1] != "-"
 
 
-def _node(pool: Pool, index: int) -> NodePlan:
-    name = pool.node_names[index] if pool.node_names else f"{pool.name}-{index + 1}"
-    labels = {
-        "beta.kubernetes.io/arch": "amd64",
-        "beta.kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        names.HOSTNAME_LABEL: name,
-        "kubernetes.io/os": "linux",
-    }
-    if pool.zones:
-        labels[names.ZONE_LABEL] = pool.zones[index % len(pool.zones)]
-    annotations = {
-        "node.alpha.kubernetes.io/ttl": "0",
-        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-    }
-    if pool.gpus:
-        labels |= _gpu_labels(pool.gpus)
-        annotations[names.EMULATED_GPUS] = json.dumps([_gpu_entry(entry) for entry in pool.gpus], separators=(",", ":"))
-        if cut := _cut_beforehand(pool.gpus):
-            annotations[names.MIG_CONFIG] = migconfig.render(cut)
-    capacity = {
-        "cpu": pool.cpu,
-        "memory": pool.memory,
-        "pods": str(pool.pods),
-        "ephemeral-storage": "1Ti",
-        "hugepages-1Gi": "0",
-        "hugepages-2Mi": "0",
-    }
-    if pool.light:  # no agent tells what its GPUs give
-        capacity |= _static_capacity(pool.gpus)
-    return NodePlan(
-        name=name,
-        labels=labels | pool.labels,
-        annotations=annotations | pool.annotations,
-        taints=[_taint(taint) for taint in pool.taints],
-        capacity=capacity | pool.resources,
-        light=pool.light,
-    )
-
-
 def _gpu_labels(gpus: list[Gpus]) -> dict[str, str]:
     labels = {names.GPU_PRESENT_LABEL: "true", names.GPU_PRODUCT_LABEL: gpus[0].product.replace(" ", "-")}
     labels[names.GPU_COUNT_LABEL] = str(sum(entry.count for entry in gpus))
@@ -262,10 +208,3 @@ def _static_capacity(gpus: list[Gpus]) -> dict[str, str]:
     for cuts in _cut_beforehand(gpus).values():
         amounts.update(profiles.nvidia_resource(name) for name, _, _ in cuts)
     return {resource: str(amount) for resource, amount in amounts.items()}
-
-
-def _taint(taint: Taint) -> dict[str, str]:
-    made = {"key": taint.key, "effect": taint.effect}
-    if taint.value:
-        made["value"] = taint.value
-    return made

@@ -13,17 +13,29 @@ import pytest
 
 from apportion import manifests
 from apportion.apis import kinds
-from pocketkube import installing
-from tests.pocketkube.ground import Ground, embedded
+from apportion.emulation.cluster import installing, topology
+from apportion.emulation.cluster.gpu_cluster import gpu_cluster
+from pocketkube.cluster import EmbeddedCluster
+from tests.pocketkube.ground import QUICK, Ground, pod, started
 
 Json = dict[str, Any]
 START_SECONDS = 90
 SCHEDULER = "das-scheduler"
 
 
+def gpus(folder: Path) -> EmbeddedCluster:
+    return gpu_cluster(topology.default(), kubeconfig=folder / "kubeconfig", kubelet=QUICK)
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with started(gpus(tmp_path)) as made:
+        yield made
+
+
 @pytest.fixture
 async def planes(tmp_path: Path) -> AsyncIterator[Ground]:
-    async with embedded(tmp_path) as ground:
+    async with started(gpus(tmp_path)) as ground:
         objects = manifests.load()
         await installing.apply(ground.client, ground.cluster.server.registry, objects)
         await installing.wait_ready(ground.client, objects, seconds=START_SECONDS, progress=lambda _: None)
@@ -96,7 +108,7 @@ async def test_m05_the_node_shows_what_its_agent_offers(planes: Ground) -> None:
 
 
 async def test_a_stopped_cluster_leaves_no_plane(tmp_path: Path) -> None:
-    async with embedded(tmp_path) as ground:
+    async with started(gpus(tmp_path)) as ground:
         objects = manifests.load()
         await installing.apply(ground.client, ground.cluster.server.registry, objects)
         await ground.until_true(lambda: _count(ground, "node"), lambda count: count == 1, within=START_SECONDS)
@@ -126,3 +138,14 @@ async def test_what_does_not_come_up_is_named_with_its_last_words(
     unknown = {"apiVersion": "example.com/v1", "kind": "Nothing"}
     with pytest.raises(installing.InstallError, match=r"no kind example\.com/v1 Nothing"):
         await installing.apply(ground.client, ground.cluster.server.registry, [unknown])
+
+
+async def test_a_gpu_sample_runs_and_nvidia_smi_is_there(ground: Ground) -> None:
+    image = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubi8"
+    await ground.create(kinds.PODS, pod("sample", image=image, restartPolicy="Never"))
+    await ground.create(kinds.PODS, pod("smi", "nvidia-smi", "-L", restartPolicy="Never"))
+    await ground.until_phase("sample", "Succeeded")
+    assert "Test PASSED" in await ground.logs("sample")
+    failed = await ground.until_phase("smi", "Failed")
+    assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 6
+    assert await ground.logs("smi") == "No devices were found\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apportion.apis import names
-from pocketkube import topology
+from apportion.emulation.cluster import topology
 
 
 def test_s11_the_default_is_one_node_with_two_a100() -> None:

@@ -1,0 +1,1 @@
+"""An embedded cluster whose nodes have emulated GPUs: its topology, its plug-ins, installing the planes on it."""
