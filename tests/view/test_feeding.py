@@ -9,7 +9,7 @@ import pytest
 
 from apportion.apis import names
 from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.apis.claims import AllocationClaim, claim_name
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.core import cycle
@@ -17,7 +17,7 @@ from apportion.core.plans import Plan
 from apportion.core.policies import Policy
 from apportion.view.changes import Happened
 from apportion.view.view import View
-from tests.builders import accelerators, nodes
+from tests.builders import accelerators, claims, nodes, pods
 from tests.builders.pods import our_pod, typed
 
 
@@ -60,15 +60,16 @@ class World:
     def claim_of(self, plan: Plan) -> AllocationClaim:
         (operation,) = plan.claims
         place = operation.placement
-        return new_claim(
-            name=operation.name,
+        return claims.claim(
+            pods.pod(operation.pod, namespace=operation.namespace, uid=operation.uid),
+            node=operation.node,
+            gpu=place.gpu,
             profile=place.profile,
-            gpu_uuid=place.gpu,
             start=place.start,
             size=place.size,
-            nodename=operation.node,
-            pod=PodReference(namespace=operation.namespace, name=operation.pod, uid=operation.uid),
-            containers=list(place.containers),
+            containers=place.containers,
+            owner=place.container,
+            index=place.index,
         )
 
     @property
