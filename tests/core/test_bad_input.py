@@ -14,6 +14,7 @@ from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.apis.request import POLICIES, Request, parse_pod
 from apportion.core import cycle, sentences
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.core.making import A100, T4, fleet_of, node, pod
 
@@ -69,7 +70,7 @@ def test_d04_nothing_leaves_the_one_exception_tree(
         assert request.field
         return
     fleet = fleet_of((node("n"), [(A100, True), (T4, False)]))
-    outcome = cycle.decide(fleet, [request], Policy())
+    outcome = cycle.decide(fleet, Group.of(request), Policy())
     if isinstance(outcome, cycle.Refusal):
         assert sentences.of(outcome)
 
@@ -102,6 +103,6 @@ def test_d04_absurd_amounts_are_capped_alike_on_both_paths(policy: str) -> None:
             pod("plain", gpus=1),
             pod("share", fraction="0.5"),
         ]
-        outcomes.append([cycle.decide(fleet, [request], Policy(policy), plain=plain) for request in asked])
+        outcomes.append([cycle.decide(fleet, Group.of(request), Policy(policy), plain=plain) for request in asked])
     assert outcomes[0] == outcomes[1]
-    assert [isinstance(outcome, cycle.Plan) for outcome in outcomes[0]] == [True, False, False, False, True, True]
+    assert [isinstance(outcome, cycle.Statement) for outcome in outcomes[0]] == [True, False, False, False, True, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apportion.core import charging, cycle
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.core.making import A100, T4, fleet_of, node, pod
 
@@ -17,7 +18,7 @@ def mixed() -> Fleet:
 def charged(fleet: Fleet, **wants: object) -> tuple[int | None, int]:
     request = pod(**wants)
     before = charging.wanted(fleet, request)
-    assert isinstance(cycle.decide(fleet, [request], Policy("first-fit")), cycle.Plan)
+    assert isinstance(cycle.decide(fleet, Group.of(request), Policy("first-fit")), cycle.Statement)
     return before, charging.held(fleet, request.uid)
 
 

@@ -11,12 +11,13 @@ from apportion.apis import names
 from apportion.core import cycle, remedies, sentences
 from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.core.making import A100, CATALOG, H100, T4, add_node, fleet_of, mig_fleet, node, pod
 
 
 def refused(fleet: Fleet, **wants: object) -> cycle.Refusal:
-    outcome = cycle.decide(fleet, [pod(**wants)], Policy())
+    outcome = cycle.decide(fleet, Group.of(pod(**wants)), Policy())
     assert isinstance(outcome, cycle.Refusal)
     return outcome
 
@@ -24,7 +25,7 @@ def refused(fleet: Fleet, **wants: object) -> cycle.Refusal:
 def fill(fleet: Fleet, **wants: object) -> int:
     """Place pods of one kind until no more fit."""
     count = 0
-    while isinstance(cycle.decide(fleet, [pod(**wants)], Policy(), explained=False), cycle.Plan):
+    while isinstance(cycle.decide(fleet, Group.of(pod(**wants)), Policy(), explained=False), cycle.Statement):
         count += 1
     return count
 
@@ -34,7 +35,7 @@ def test_x01_something_smaller_comes_before_ending_pods() -> None:
     fill(fleet, slices={"3g.20gb": 1})
     for name in list(fleet.slices)[:1]:
         fleet.remove_slice(name)
-    cycle.decide(fleet, [pod(slices={"1g.5gb": 1})], Policy())
+    cycle.decide(fleet, Group.of(pod(slices={"1g.5gb": 1})), Policy())
     refusal = refused(fleet, slices={"3g.20gb": 1})
     assert refusal.remedy is not None
     assert (refusal.remedy.kind, refusal.remedy.instead) == (remedies.SMALLER, "2g.10gb")
@@ -64,7 +65,7 @@ def test_x01_another_product_comes_before_ending_pods_where_the_pod_insists_on_o
         assert refusal.remedy.kind == remedies.MODEL
         assert sentences.of(refusal).endswith(f"ask for {product} NVIDIA-L4 instead of Tesla-T4.")
         changed = remedies.apply(fleet, pod(gpus=1, **rule), refusal.remedy)
-        assert isinstance(cycle.decide(fleet, [changed], Policy(), explained=False), cycle.Plan)
+        assert isinstance(cycle.decide(fleet, Group.of(changed), Policy(), explained=False), cycle.Statement)
         fleet.remove_pod(changed.uid)
 
 
@@ -92,8 +93,8 @@ def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
     for number in range(25):
         request = pod(f"late-{number}", **_wants(dice))
         before = fleet.record()
-        outcome = cycle.decide(fleet, [request], policy)
-        if isinstance(outcome, cycle.Plan):
+        outcome = cycle.decide(fleet, Group.of(request), policy)
+        if isinstance(outcome, cycle.Statement):
             outcome.undo(fleet)
             continue
         assert fleet.record() == before, "explaining changes nothing"
@@ -105,7 +106,10 @@ def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
         seen[outcome.remedy.kind] += 1
         mark = fleet.checkpoint()
         changed = remedies.apply(fleet, request, outcome.remedy)
-        assert isinstance(cycle.decide(fleet, [changed], policy), cycle.Plan), (outcome.remedy, sentences.of(outcome))
+        assert isinstance(cycle.decide(fleet, Group.of(changed), policy), cycle.Statement), (
+            outcome.remedy,
+            sentences.of(outcome),
+        )
         fleet.rollback(mark)
     assert seen
 
@@ -126,7 +130,7 @@ def _crowded(dice: random.Random) -> Fleet:
         add_node(fleet, facts, gpus, ready=dice.random() < 0.9)
     policy = Policy("first-fit")
     for number in range(60):
-        cycle.decide(fleet, [pod(f"early-{number}", **_wants(dice))], policy, explained=False)
+        cycle.decide(fleet, Group.of(pod(f"early-{number}", **_wants(dice))), policy, explained=False)
     return fleet
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from apportion.apis import names
 from apportion.apis.errors import LedgerError
 from apportion.core import cycle
-from apportion.core.facts import GpuFacts
+from apportion.core.facts import GpuFacts, SlicePlacement
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.core.making import A100, CATALOG, T4, add_node, fleet_of, mig_fleet, model, node, pod
 
@@ -59,7 +60,9 @@ def _change(dice: random.Random, fleet: Fleet) -> None:
         case 5:
             fleet.remove_pod(uid)
         case 6:
-            fleet.add_slice(f"claim-{dice.randrange(6)}", f"{name}-gpu0", "1g.5gb", dice.randrange(7), 1, uid)
+            fleet.add_slice(
+                f"claim-{dice.randrange(6)}", SlicePlacement(f"{name}-gpu0", "1g.5gb", dice.randrange(7), 1), uid
+            )
         case 7:
             fleet.remove_slice(f"claim-{dice.randrange(6)}")
         case 8:
@@ -74,8 +77,8 @@ def test_facts_may_come_in_any_order(seed: int) -> None:
     facts = [
         lambda fleet: fleet.set_node(node("n")),
         lambda fleet: fleet.set_gpus("n", [GpuFacts("gpu", model(A100), mig=True)], ready=True),
-        lambda fleet: fleet.add_slice("one", "gpu", "3g.20gb", 0, 4, "a"),
-        lambda fleet: fleet.add_slice("two", "gpu", "1g.5gb", 6, 1, "b"),
+        lambda fleet: fleet.add_slice("one", SlicePlacement("gpu", "3g.20gb", 0, 4), "a"),
+        lambda fleet: fleet.add_slice("two", SlicePlacement("gpu", "1g.5gb", 6, 1), "b"),
         lambda fleet: fleet.add_pod(pod("p", cpu="2"), "n"),
     ]
     first = Fleet(CATALOG)
@@ -92,10 +95,10 @@ def test_adding_the_same_twice_changes_nothing() -> None:
     fleet = mig_fleet(1)
     request = pod("p", cpu="1")
     fleet.add_pod(request, "node-0")
-    fleet.add_slice("claim", "node-0-gpu0", "1g.5gb", 6, 1, request.uid)
+    fleet.add_slice("claim", SlicePlacement("node-0-gpu0", "1g.5gb", 6, 1), request.uid)
     once = fleet.record()
     fleet.add_pod(request, "node-0")
-    fleet.add_slice("claim", "node-0-gpu0", "1g.5gb", 6, 1, request.uid)
+    fleet.add_slice("claim", SlicePlacement("node-0-gpu0", "1g.5gb", 6, 1), request.uid)
     assert fleet.record() == once
 
 
@@ -110,10 +113,10 @@ def test_a_mark_cannot_be_used_twice() -> None:
 def test_a_plan_can_be_undone_after_other_changes() -> None:
     fleet = mig_fleet(2)
     before = fleet.record()
-    first = cycle.decide(fleet, [pod("a", slices={"1g.5gb": 2})], Policy())
-    second = cycle.decide(fleet, [pod("b", slices={"3g.20gb": 1})], Policy())
-    assert isinstance(first, cycle.Plan)
-    assert isinstance(second, cycle.Plan)
+    first = cycle.decide(fleet, Group.of(pod("a", slices={"1g.5gb": 2})), Policy())
+    second = cycle.decide(fleet, Group.of(pod("b", slices={"3g.20gb": 1})), Policy())
+    assert isinstance(first, cycle.Statement)
+    assert isinstance(second, cycle.Statement)
     first.undo(fleet)
     second.undo(fleet)
     assert fleet.record() == before
@@ -121,11 +124,11 @@ def test_a_plan_can_be_undone_after_other_changes() -> None:
 
 def test_g05_a_reservation_pod_holds_its_device_once() -> None:
     fleet = fleet_of((node("n"), [(T4, False)] * 2))
-    assert isinstance(cycle.decide(fleet, [pod("sharer", fraction="0.5")], Policy()), cycle.Plan)
+    assert isinstance(cycle.decide(fleet, Group.of(pod("sharer", fraction="0.5")), Policy()), cycle.Statement)
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1, "the reservation that will come is counted already"
     fleet.add_pod(pod("reservation", namespace=names.RESERVATION_NAMESPACE, gpus=1), "n")
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1
-    assert isinstance(cycle.decide(fleet, [pod("whole", gpus=1)], Policy()), cycle.Plan)
+    assert isinstance(cycle.decide(fleet, Group.of(pod("whole", gpus=1)), Policy()), cycle.Statement)
 
 
 def test_trying_out_a_node_leaves_the_stock_as_it_was() -> None:

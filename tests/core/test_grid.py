@@ -102,7 +102,7 @@ def test_s04_each_of_the_32_sets_fits_on_one_gpu_in_every_order(
         _assert_legal(cut, list(order), seats)
 
 
-def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Seat]) -> None:
+def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Position]) -> None:
     taken = 0
     for profile, (_, start) in zip(wants, seats, strict=True):
         shape = cut.shape(profile)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from apportion.apis.request import POLICIES, Request
 from apportion.core import cycle
-from apportion.core.facts import Taint
+from apportion.core.facts import SlicePlacement, Taint
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.core.making import A100, CATALOG, H100, T4, add_node, node, pod
 
@@ -40,10 +41,10 @@ def _compare(dice: random.Random, policy: str, steps: int) -> None:
     running: list[str] = []
     for number in range(steps):
         request = _request(dice, number)
-        slow = cycle.decide(plain, [request], by_hand, plain=True)
-        quick = cycle.decide(fast, [request], by_row)
+        slow = cycle.decide(plain, Group.of(request), by_hand, plain=True)
+        quick = cycle.decide(fast, Group.of(request), by_row)
         assert slow == quick
-        if isinstance(quick, cycle.Plan):
+        if isinstance(quick, cycle.Statement):
             running.append(request.uid)
         if running and dice.random() < 0.3:
             _end(plain, fast, running.pop(dice.randrange(len(running))))
@@ -65,10 +66,14 @@ def assert_sound(fleet: Fleet) -> None:
             assert not gpu.slices or gpu.facts.mig
             assert not (gpu.shares or gpu.whole) or not gpu.facts.mig
             assert sum(gpu.shares.values()) == gpu.shared_mib <= gpu.memory_mib
-            units = [unit for piece in gpu.slices.values() for unit in range(piece.start, piece.start + piece.size)]
+            units = [unit for held in gpu.slices.values() for unit in _units(held.placement)]
             assert len(units) == len(set(units)), "slices overlap"
             assert (gpu.state & gpu.grid.full).bit_count() == len(units), "no unit is lost"
     assert sum(len(gpu.slices) for state in fleet for gpu in state.gpus.values()) <= len(fleet.slices)
+
+
+def _units(placement: SlicePlacement) -> range:
+    return range(placement.start, placement.start + placement.size)
 
 
 def _end(plain: Fleet, fast: Fleet, uid: str) -> None:

@@ -7,15 +7,16 @@ import pytest
 from apportion.apis.errors import RequestError
 from apportion.core import cycle, potential
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.mix import Mix
-from apportion.core.plans import BindShare
+from apportion.core.operations import BindShare
 from apportion.core.policies import Policy
 from tests.core.making import A100, T4, fleet_of, mig_fleet, model, node, pod
 
 
-def placed(fleet: Fleet, policy: Policy, **wants: object) -> cycle.Plan:
-    outcome = cycle.decide(fleet, [pod(**wants)], policy)
-    assert isinstance(outcome, cycle.Plan)
+def placed(fleet: Fleet, policy: Policy, **wants: object) -> cycle.Statement:
+    outcome = cycle.decide(fleet, Group.of(pod(**wants)), policy)
+    assert isinstance(outcome, cycle.Statement)
     return outcome
 
 
@@ -35,9 +36,9 @@ def test_a_group_is_placed_whole_or_not_at_all() -> None:
     fleet = mig_fleet(1)
     before = fleet.record()
     group = [pod(slices={"3g.20gb": 1}) for _ in range(3)]
-    assert isinstance(cycle.decide(fleet, group, Policy()), cycle.Refusal)
+    assert isinstance(cycle.decide(fleet, Group.of(*group), Policy()), cycle.Refusal)
     assert fleet.record() == before
-    assert isinstance(cycle.decide(fleet, group[:2], Policy()), cycle.Plan)
+    assert isinstance(cycle.decide(fleet, Group.of(*group[:2]), Policy()), cycle.Statement)
 
 
 def test_the_mix_is_learned_once_per_pod_and_fades() -> None:

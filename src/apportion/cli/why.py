@@ -141,11 +141,9 @@ def _headline(answer: Answer) -> str:
 
 
 def _group(group: NodeGroup) -> dict[str, Any]:
-    from apportion.core.reasons import layer_of
-
     return {
         "code": group.code,
-        "layer": layer_of(group.code),
+        "layer": group.code.row.layer,
         "subject": group.subject,
         "nodes": list(group.nodes),
         "need": group.need,

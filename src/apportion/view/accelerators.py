@@ -14,7 +14,7 @@ from apportion.apis.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError
 from apportion.apis.pods import Pod
 from apportion.core.catalog import Catalog, Model
-from apportion.core.fleet import Fleet, GpuFacts
+from apportion.core.fleet import Fleet, GpuFacts, SlicePlacement
 from apportion.view.changes import ChangeLog, Happened
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,12 @@ log = logging.getLogger(__name__)
 class Foreign(NamedTuple):
     """A slice that we did not make; older agents do not tell its profile."""
 
-    gpu: str
-    start: int
-    size: int
-    profile: str
+    placement: SlicePlacement
 
     @property
     def key(self) -> str:
-        return f"foreign/{self.gpu}/{self.start}/{self.size}"  # no claim can have this name
+        gpu, _, start, size = self.placement
+        return f"foreign/{gpu}/{start}/{size}"  # no claim can have this name
 
 
 class Report(NamedTuple):
@@ -137,7 +135,7 @@ class Accelerators:
 
 def _foreign_slices(accelerator: NodeAccelerator) -> tuple[Foreign, ...]:
     gpus = accelerator.status.gpus
-    return tuple(Foreign(gpu.uuid, it.start, it.size, it.profile) for gpu in gpus for it in gpu.foreign)
+    return tuple(Foreign(SlicePlacement(gpu.uuid, it.profile, it.start, it.size)) for gpu in gpus for it in gpu.foreign)
 
 
 def _block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign]) -> None:
@@ -146,4 +144,4 @@ def _block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign])
     for piece in set(old) - after:
         fleet.remove_slice(piece.key)
     for piece in after:
-        fleet.add_slice(piece.key, piece.gpu, piece.profile, piece.start, piece.size, "")
+        fleet.add_slice(piece.key, piece.placement, "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from apportion.apis import names
 from apportion.apis.accelerators import Accelerator
+from apportion.core.facts import SlicePlacement
 from apportion.core.ledger import Gpu as Ledger
 from apportion.core.node import NodeState
 from apportion.view.pods import message_of
@@ -62,8 +63,7 @@ def scene(view: View) -> Scene:
 
 def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
     slices = [
-        Slice(piece.profile, piece.start, piece.size, _pod_name(view, piece.owner), states.get(key, ""))
-        for key, piece in gpu.slices.items()
+        _slice(held.placement, _pod_name(view, held.owner), states.get(key, "")) for key, held in gpu.slices.items()
     ]
     return Gpu(
         uuid=gpu.uuid,
@@ -73,6 +73,10 @@ def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
         owner=_pod_name(view, gpu.whole or ""),
         healthy=gpu.facts.healthy,
     )
+
+
+def _slice(placement: SlicePlacement, owner: str, state: str) -> Slice:
+    return Slice(placement.profile, placement.start, placement.size, owner, state)
 
 
 def _pod_name(view: View, uid: str) -> str:

@@ -60,11 +60,10 @@ def judge(occupancy: Occupancy, case: Case, now: float) -> Decision:
     """Decide. What is promised is entered into the occupancy, so that the next case sees it."""
     for steps in range(case.steps + 1):
         request = case.request(steps)
-        plan = occupancy.place(request)
-        if plan is not None:
-            node = plan.binds[0].node
-            held = tuple(pieces(plan))
-            plan.undo(occupancy.fleet)
+        statement = occupancy.place(request)
+        if statement is not None:
+            node, held = statement.node, pieces(statement)
+            statement.undo(occupancy.fleet)
             if case.dry_run:
                 return Decision(Outcome.PLACED, steps, node=node)
             promise = Promise(case.id, now, kind(case, request), node, steps, dict(request.resources), held)
