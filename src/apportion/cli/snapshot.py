@@ -1,4 +1,4 @@
-"""`apportion snapshot`: the fleet and who waits, written to a file that decisions can be made on elsewhere."""
+"""`apportion snapshot`: the fleet and the pending pods as a file, on which decisions can be made elsewhere."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from apportion.cli import connecting
 def command(
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; standard output if none is given.")
+        Path | None, typer.Option("--output", "-o", help="File to write; default: standard output.")
     ] = None,
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
-    """Save nodes, GPUs, slices, pods and who waits as JSON.
+    """Save nodes, GPUs, slices, pods and pending pods as JSON.
 
-    The file has what placement decisions need: names, labels, amounts and placement rules. It has no environment
-    variables, annotations, images or commands.
+    The file contains what placement decisions need: names, labels, resource amounts and scheduling constraints. It
+    contains no environment variables, annotations, images or commands.
     """
     logging.basicConfig(level=logging.ERROR)
-    with connecting.errors_told():
+    with connecting.errors_reported():
         data = asyncio.run(_taken(kubeconfig))
         if output is None:
             sys.stdout.write(data.decode() + "\n")
@@ -34,7 +34,7 @@ def command(
     try:
         output.write_bytes(data + b"\n")
     except OSError as error:
-        typer.echo(f"{output} cannot be written: {error.strerror}", err=True)
+        typer.echo(f"cannot write {output}: {error.strerror}", err=True)
         raise typer.Exit(connecting.FAILURE) from None
 
 

@@ -1,6 +1,6 @@
-"""What the story sees of the cluster: live caches of pods, claims, accelerators and events, and a way to wait.
+"""What the demo observes: caches of pods, claims, accelerators and events, and waiting for a condition on them.
 
-Everything is read through the Kubernetes API, as any user could; nothing looks into the cluster's process.
+Everything is read through the Kubernetes API, as any user could.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-class World:
-    """Caches of what the story talks about."""
+class Observation:
+    """Caches of the objects that the demo uses."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
@@ -49,7 +49,7 @@ class World:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def until(self, holds: Callable[[], bool], *, within: float) -> bool:
-        """Wait until a condition on the caches holds; False when the time is over."""
+        """Wait until a condition on the caches holds; False after the timeout."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while not holds():
@@ -69,7 +69,7 @@ class World:
         return [pod for pod in self.pods_of(app) if is_running(pod)]
 
     def waiting(self) -> list[tuple[str, str]]:
-        """Pods without a node, each with the newest reason told in an event."""
+        """Pods without a node, each with the reason in its newest event."""
         return [
             (pod["metadata"]["name"], self.reason(pod))
             for pod in self.pods.items()
@@ -77,13 +77,13 @@ class World:
         ]
 
     def reason(self, pod: Json) -> str:
-        told = [
+        found = [
             event
             for event in self.events.items()
             if event.get("involvedObject", {}).get("uid") == pod["metadata"]["uid"]
             and event.get("reason") == "FailedScheduling"
         ]
-        newest = max(told, key=lambda event: int(event["metadata"]["resourceVersion"]), default=None)
+        newest = max(found, key=lambda event: int(event["metadata"]["resourceVersion"]), default=None)
         return str(newest["message"]) if newest else ""
 
     def claims_of(self, pods: Iterable[Json]) -> list[Json]:
