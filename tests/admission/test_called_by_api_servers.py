@@ -150,11 +150,11 @@ def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, wo
     ]
     for index, body in enumerate(by_hand):
         refusal = create(installed, workspace, f"by-hand-{index}", body, check=False)
-        assert "GPUs are given by the scheduler" in refusal or "devices are injected for the GPU" in refusal, refusal
+        assert "GPUs are assigned by the scheduler" in refusal or "devices are injected for the GPU" in refusal, refusal
     foreign = pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})], schedulerName="theirs")
-    assert "this scheduler cannot place MIG slices" in create(installed, workspace, "foreign", foreign, check=False)
+    assert "this scheduler does not support MIG slices" in create(installed, workspace, "foreign", foreign, check=False)
     preset = pod("story", containers=[container(limits=SLICED)], nodeName="n1")
-    assert "leave nodeName out" in create(installed, workspace, "preset", preset, check=False)
+    assert "remove nodeName" in create(installed, workspace, "preset", preset, check=False)
 
     create(installed, workspace, "later", pod("story", containers=[container()]))
     later = f"/api/v1/namespaces/{workspace}/pods/later"
@@ -164,7 +164,7 @@ def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, wo
     debugger = {"name": "debug", "image": "busybox:1.36", "env": [every]}
     change = {"spec": {"ephemeralContainers": [debugger]}}
     strategic = "application/strategic-merge-patch+json"
-    with pytest.raises(RefusedError, match="GPUs are given by the scheduler"):
+    with pytest.raises(RefusedError, match="GPUs are assigned by the scheduler and cannot be selected directly"):
         installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
     debugger["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
@@ -172,7 +172,7 @@ def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, wo
     annotated = {"name": "share", "annotations": {"gpu-fraction": "0.5"}}
     share = json.dumps(pod("story", containers=[container()]) | {"metadata": annotated})
     said = installed.kubectl("create", "-n", workspace, "-f", "-", "--warnings-as-errors", input=share, check=False)
-    assert "annotation gpu-fraction has no effect under scheduler default-scheduler" in said
+    assert "annotation gpu-fraction has no effect with scheduler default-scheduler" in said
 
 
 def test_r02_kubectl_applies_the_whole_folder_as_often_as_one_likes(installed: Cluster) -> None:

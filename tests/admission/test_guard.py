@@ -87,7 +87,7 @@ def test_d03_slices_need_a_scheduler_of_ours_and_no_preset_node() -> None:
     slices = {"mig.das.com/1g.5gb": "1"}
     for good in ("das-scheduler", "kai-scheduler"):
         assert judged(pod("story", containers=[container(limits=slices)], schedulerName=good))["allowed"]
-    with pytest.raises(RequestError, match="this scheduler cannot place MIG slices"):
+    with pytest.raises(RequestError, match="this scheduler does not support MIG slices"):
         judged(pod("story", containers=[container(limits=slices)], schedulerName="theirs"))
     with pytest.raises(RequestError, match="nodeName"):
         judged(pod("story", containers=[container(limits=slices)], schedulerName="das-scheduler", nodeName="n1"))
@@ -98,7 +98,7 @@ def test_d03_a_share_under_another_scheduler_is_warned_about(annotation: str) ->
     answer = judged(pod("story", containers=[container()], annotations={annotation: "0.5"}))
     assert answer["allowed"]
     assert answer["warnings"] == [
-        f"annotation {annotation} has no effect under scheduler default-scheduler; write schedulerName: kai-scheduler"
+        f"annotation {annotation} has no effect with scheduler default-scheduler; set schedulerName: kai-scheduler"
     ]
     ours = pod("story", containers=[container()], annotations={annotation: "0.5"}, schedulerName="kai-scheduler")
     assert "warnings" not in judged(ours)
@@ -113,5 +113,5 @@ def test_d02_other_objects_and_operations_pass() -> None:
 
 def test_s03_slices_beside_a_whole_gpu_are_refused_also_where_nobody_rewrites() -> None:
     asks = {"mig.das.com/1g.5gb": "1", "nvidia.com/gpu": "1"}
-    with pytest.raises(RequestError, match="put them in two containers"):
+    with pytest.raises(RequestError, match="use two containers"):
         judged(pod("story", containers=[container(limits=asks)], schedulerName="das-scheduler"))

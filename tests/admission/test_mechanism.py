@@ -71,7 +71,7 @@ def test_d01_where_both_exist_an_annotation_chooses(place: str) -> None:
 
 
 def test_d01_an_unreadable_wish_is_refused_with_the_words_that_exist() -> None:
-    with pytest.raises(RequestError, match="write static or dynamic"):
+    with pytest.raises(RequestError, match="set static or dynamic"):
         preference({"apportion.io/mig": "both"}, {})
     assert preference({}, {"apportion.io/mig": "static"}) is STATIC
     assert preference({}, {}) is None

@@ -224,6 +224,6 @@ async def test_r02_reviews_that_wait_for_a_decision_do_not_keep_others_from_bein
         await eventually(lambda: len(arrived) == len(asked), seconds=60)
         status, text = await asker.post("/mutate-slices", json.dumps(review(SLICED)).encode())
         assert status == 503
-        assert "too many reviews at once" in text
+        assert "too many concurrent reviews" in text
         decided.set()
         assert all(answer["allowed"] for answer in await asyncio.gather(*asked))

@@ -101,7 +101,7 @@ def test_s03_an_unknown_profile_is_refused_with_those_that_exist() -> None:
     assert refusal.code == "UnknownProfile"
     assert refusal.field == "spec.containers[1].resources.limits[nvidia.com/mig-3g.71gb]"
     assert refusal.value == "3g.71gb"
-    assert "this cluster offers 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb" in str(refusal)
+    assert "profiles of this cluster: 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb" in str(refusal)
 
 
 def test_s03_an_unknown_slice_resource_is_refused_too() -> None:
@@ -112,7 +112,7 @@ def test_s03_without_any_gpu_the_catalog_is_listed() -> None:
     refusal = refused(
         pod("story", containers=[container(limits={"nvidia.com/mig-huge": "1"})]), Offers(catalogued=CATALOGUED)
     )
-    assert "known profiles are 1g.5gb" in str(refusal)
+    assert "known profiles: 1g.5gb" in str(refusal)
 
 
 def test_d04_a_profile_that_is_merely_not_here_is_admitted() -> None:
@@ -237,7 +237,7 @@ def test_s03_slices_beside_a_whole_gpu_in_one_container_are_refused(resource: st
     assert refused.value.field == "spec.containers[1].resources.limits[nvidia.com/gpu]"
     assert refused.value.value == 2
     assert resource in refused.value.fix
-    assert "put them in two containers" in refused.value.fix
+    assert "use two containers" in refused.value.fix
 
 
 def test_s03_slices_and_a_whole_gpu_in_two_containers_or_none_of_the_latter_are_fine() -> None:

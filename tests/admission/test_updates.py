@@ -99,7 +99,7 @@ def test_d05_another_number_of_slices_is_refused_with_the_way_out() -> None:
     live = created(MANIFEST)
     merged = copy.deepcopy(live)
     resources(merged)["limits"]["nvidia.com/mig-1g.5gb"] = "3"
-    with pytest.raises(InputError, match="delete it and create it again") as caught:
+    with pytest.raises(InputError, match="delete the pod and create it again") as caught:
         updated(merged, live)
     assert caught.value.code == "ImmutableSlices"
 

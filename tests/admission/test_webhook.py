@@ -120,7 +120,7 @@ async def test_d01_nodes_accelerators_and_namespaces_are_followed() -> None:
         await eventually(lambda: becomes("static"))
         refusal = await asker.ask(review(discovered))
         assert refusal["allowed"] is False
-        assert "this cluster offers 1g.5gb" in refusal["status"]["message"]
+        assert "profiles of this cluster: 1g.5gb" in refusal["status"]["message"]
 
 
 async def test_s02_a_runtime_class_is_set_only_while_it_exists() -> None:

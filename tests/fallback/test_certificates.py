@@ -91,7 +91,7 @@ async def test_f03_a_new_authority_is_published_beside_the_old_one_first(replica
         after = await bundle(it)
         assert after != before
         assert before in after
-        assert said[0] == "new authority published beside the old one"
+        assert said[0] == "published the new CA together with the old one"
 
 
 async def test_f03_certificates_in_files_are_read_again_when_they_change(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_f03_a_bundle_is_written_only_where_it_is_missing_and_only_if_the_entrie
 def test_f03_a_file_that_cannot_be_written_is_refused_before_anything_changes(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, wrong in {
-        tmp_path: "is a folder; name a file in it",
-        tmp_path / "missing" / "out.yaml": "there is no folder",
-        tmp_path / "file" / "out.yaml": "there is no folder",
+        tmp_path: "is a directory; specify a file in it",
+        tmp_path / "missing" / "out.yaml": r"directory .*/missing does not exist",
+        tmp_path / "file" / "out.yaml": r"directory .*/file does not exist",
     }.items():
         with pytest.raises(typer.BadParameter, match=wrong):
             certs.command(configuration_out=path, kubeconfig=tmp_path / "no-such-cluster")

@@ -23,7 +23,7 @@ async def test_s07_a_container_without_a_claim_does_not_start_and_does_once_it_h
     await node.claim(pod, "1g.5gb", 0, index=0)
     await node.bind(pod)
     await node.admit(pod)
-    with pytest.raises(PluginError, match=r"the kubelet gave it 2 x 1g.5gb, its claims are 1"):
+    with pytest.raises(PluginError, match=r"the kubelet allocated 2 x 1g.5gb, but there are 1 claims"):
         await node.start(pod)
     assert await node.slices() == []
     await node.claim(pod, "1g.5gb", 1, index=1)

@@ -92,7 +92,7 @@ async def test_s11_a_call_that_takes_long_is_told_and_its_slice_is_made_once(nod
     await inject(node, kind="slow", seconds=2.0, times=1)
     pod = await node.scheduled("a")
     await node.admit(pod)
-    with pytest.raises(PluginError, match=r"not ready after 0.3 s: the GPU or the API is slow; the work goes on"):
+    with pytest.raises(PluginError, match=r"not ready after 0.3 s: the GPU or the API is slow; the work continues"):
         await node.start(pod)
     await node.eventually(lambda: in_use(node), "the work went on")
     (uuid,) = await node.slices()
@@ -166,10 +166,10 @@ async def test_a_second_agent_says_that_it_waits_and_changes_nothing(node: Agent
     second = node.agent
     assert first is not None
     assert second is not None
-    await node.eventually(lambda: "another agent works on this node" in second.readiness.message, "it says so")
+    await node.eventually(lambda: "another agent runs on this node" in second.readiness.message, "it says so")
     async with aiohttp.ClientSession() as session, session.get(f"http://{second.address}/readyz") as answer:
         assert answer.status == 503
-        assert "another agent works on this node" in await answer.text()
+        assert "another agent runs on this node" in await answer.text()
     assert (await node.accelerator()).ready
     assert task is not None
     task.cancel()

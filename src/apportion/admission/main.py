@@ -1,7 +1,7 @@
-"""The webhook process: informers, certificates and the HTTPS server, put together.
+"""The webhook process: informers, certificates and the HTTPS server.
 
-It is ready once it knows the cluster, serves a certificate, and the API server has been told whom to
-trust. When it is asked to stop it first stops being ready, then answers what still arrives, then ends.
+It is ready when its caches are synced, it serves a certificate, and the webhook configurations contain its CA.
+When it is stopped, it first reports not ready, continues to answer for a moment, and then exits.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ CALLERS = {
     FALLBACK: Caller(kinds.MUTATING_WEBHOOKS, names.FALLBACK_WEBHOOK_CONFIGURATION),
 }
 LOOK_AGAIN_SECONDS = 3600.0
-"""How often certificates are looked at even if nothing changes; they live for months."""
+"""How often certificates are checked if nothing changes; they are valid for months."""
 FILES_AGAIN_SECONDS = 1.0
-"""How often certificate files are looked at: nobody tells us when they change."""
+"""How often certificate files are checked; there is no notification of changes."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Settings:
     service: str = names.WEBHOOK_SERVICE
     secret: str = names.WEBHOOK_CERTIFICATE_SECRET
     certificates: Path | None = None
-    """A folder with ca.crt, tls.crt and tls.key; None: the Secret, which we keep ourselves."""
+    """A directory with ca.crt, tls.crt and tls.key; None: the Secret, which the webhook maintains."""
     runtime_class: str | None = None
     exempt: tuple[str, ...] = guard.EXEMPT
     tiers: tuple[str, ...] = mechanism.DEFAULT_TIERS
@@ -166,7 +166,7 @@ class Webhook:
         return [self._secret] if self._settings.certificates is None else []
 
     async def _follow_certificates(self) -> None:
-        """Look at the Secret and the configurations at the start, at every change, and now and then."""
+        """Check the Secret and the configurations at start, at every change, and periodically."""
         self._publisher.on_change(lambda: self._work.add(self._settings.secret))
         self._secret.on_change(lambda _old, _new: self._work.add(self._settings.secret))
         followed: list[Informer[Any]] = [*self._publisher.informers, *self._secret_informers]
@@ -183,7 +183,7 @@ class Webhook:
             self._served = credentials
             metrics.CERTIFICATE_EXPIRY.set(credentials.pair.expires.timestamp())
             left = credentials.pair.expires - datetime.now(UTC)
-            log.info("serving a certificate that is valid for %d days", left.days)
+            log.info("serving a certificate that expires in %d days", left.days)
         return LOOK_AGAIN_SECONDS if self._settings.certificates is None else FILES_AGAIN_SECONDS
 
 

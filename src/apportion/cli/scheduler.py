@@ -9,28 +9,32 @@ import typer
 
 def command(
     probes: Annotated[
-        str, typer.Option(help="Address of /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES")
+        str, typer.Option(help="Address for /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES")
     ] = "127.0.0.1:9401",
     namespace: Annotated[
-        str, typer.Option(help="Namespace of claims, NodeAccelerators and the lease.")
+        str, typer.Option(help="Namespace of claims, NodeAccelerators and the Lease.")
     ] = "das-operator",
-    policy: Annotated[str, typer.Option(help="fragmentation, pack, spread, first-fit or best-fit.")] = "fragmentation",
+    policy: Annotated[
+        str, typer.Option(help="Scoring policy: fragmentation, pack, spread, first-fit or best-fit.")
+    ] = "fragmentation",
     lease_name: Annotated[
-        str, typer.Option(help="Lease that decides who leads; two names make two leaders of one cluster.")
+        str, typer.Option(help="Lease for leader election; all replicas must use the same one.")
     ] = "das-scheduler",
-    lease_duration: Annotated[float, typer.Option(help="Seconds after which a silent leader is replaced.")] = 15.0,
+    lease_duration: Annotated[
+        float, typer.Option(help="Seconds after which a leader that does not renew its lease is replaced.")
+    ] = 15.0,
     log_level: Annotated[
-        str, typer.Option(help="Normal, Debug, or a Python level.", envvar="APPORTION_LOG_LEVEL")
+        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
     ] = "Normal",
 ) -> None:
-    """Place pods of das-scheduler and kai-scheduler: claims first, then the binding. One process leads."""
+    """Schedule the pods of das-scheduler and kai-scheduler. Of several replicas, one is the leader."""
     from apportion.apis.request import POLICIES
     from apportion.cluster import process
     from apportion.scheduler import main
     from apportion.scheduler.settings import Settings
 
     if policy not in POLICIES:
-        raise typer.BadParameter(f"{policy!r} is no policy: choose one of {', '.join(POLICIES)}", param_hint="--policy")
+        raise typer.BadParameter(f"{policy!r} is not a policy: use one of {', '.join(POLICIES)}", param_hint="--policy")
     settings = Settings(
         probes=probes,
         namespace=namespace,

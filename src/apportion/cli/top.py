@@ -38,7 +38,7 @@ def command(
     Live on a terminal until Ctrl-C; one picture where there is no terminal, with --once or with -o json.
     """
     logging.basicConfig(level=logging.ERROR)
-    with connecting.errors_told(), suppress(KeyboardInterrupt):
+    with connecting.errors_reported(), suppress(KeyboardInterrupt):
         asyncio.run(_show(kubeconfig, once=once, as_json=output == "json"))
 
 

@@ -38,7 +38,7 @@ def command(
     if not name or (given and namespace and given != namespace):
         typer.echo(f"{pod!r} names no pod of namespace {namespace}: give NAME, or NAMESPACE/NAME", err=True)
         raise typer.Exit(connecting.BAD_INPUT)
-    with connecting.errors_told():
+    with connecting.errors_reported():
         answer = asyncio.run(_ask(name, given or namespace or connecting.namespace(kubeconfig), kubeconfig))
     typer.echo(json.dumps(as_json(answer), indent=2) if output == "json" else as_text(answer))
 

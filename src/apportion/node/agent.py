@@ -2,7 +2,7 @@
 
 Reads: the kubelet's checkpoint, the driver, its own records, claims, pods and its Node. Writes: slices, CDI
 files, claim states, its NodeAccelerator. Plugins are served only after what was found at the start has
-been adopted; until then the kubelet has nobody to call.
+been adopted; until then the kubelet has no plugin to call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from apportion.apis import kinds, names
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.apis.migconfig import FAILED
 from apportion.apis.nodes import Node
@@ -81,7 +82,7 @@ class Agent:
         self._slicing = Slicing(driver, self._records, self._locks)
         cgroups = Cgroups(settings.cgroup_dir)
         self._holders = DeviceHolders(self._allocations, self._pods, cgroups, settings.node_name)
-        layouts = Layouts(driver, self._holders, self._locks, self._promised)
+        layouts = Layouts(driver, self._holders, self._locks, self._claimed_gpus)
         self._inventory = GpuInventory(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
         last_container = LastContainer(self._pods, self._store, patience=settings.patience_seconds)
         self._existing = ExistingDevices(
@@ -126,7 +127,7 @@ class Agent:
             locks=self._locks,
             recorder=self._recorder,
         )
-        self._queue: WorkQueue[str] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
+        self._queue: WorkQueue[PodUID] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
         self._wake = asyncio.Event()
         self._adopted = False
         self._waits = ""
@@ -213,7 +214,7 @@ class Agent:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self._report.retire()
         except (ClusterError, TimeoutError) as error:
-            log.debug("the NodeAccelerator still says ready: %s", error)
+            log.debug("the NodeAccelerator could not be set to not ready: %s", error)
 
     async def _end(self) -> None:
         self._queue.close()
@@ -252,7 +253,10 @@ class Agent:
             log.warning("the slices of this node cannot be listed: %s", error)
             return
         if found and found != self._foreign:
-            log.warning("not made by Apportion and left alone: %s", "; ".join(str(one.place) for one in found))
+            log.warning(
+                "slices that Apportion did not create are left unchanged: %s",
+                "; ".join(str(one.place) for one in found),
+            )
         self._foreign = found
         self.metrics.foreign.set(len(found))
         await self._update_files()
@@ -261,7 +265,9 @@ class Agent:
         if not isinstance(self.driver, MountsFiles):
             return
         try:
-            await self.driver.update_files({each for holding in self._holders.live() for each in holding.ids})
+            await self.driver.update_files(
+                {DeviceUUID(each) for holding in self._holders.live() for each in holding.ids}
+            )
         except (PartitionError, OSError) as error:
             log.warning("nvidia-smi of this node is out of date: %s", error)
 
@@ -292,7 +298,7 @@ class Agent:
             self._recorder.warn(about, "MigConfigRefused", layouts.problem)
         return now
 
-    def _promised(self) -> set[str]:
+    def _claimed_gpus(self) -> set[str]:
         """GPUs that a claim or a record names: a pod may be on its way to them."""
         return {claim.spec.gpu_uuid for claim in self._store.all()} | {entry.place.gpu for entry in self._records}
 
@@ -304,7 +310,7 @@ class Agent:
         # A new claim has nothing to release: its pod is not even bound yet.
         claim = new or old
         if claim is not None and (new is None or new.metadata.deleting):
-            self._queue.add(claim.spec.pod_ref.uid)
+            self._queue.add(claim.pod_uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -312,8 +318,9 @@ class Agent:
             return
         if readiness.is_device_plugin(pod):
             self._wake.set()
-        if self._store.of_pod(pod.metadata.uid) or self._folder.of_pod(pod.metadata.uid):
-            self._queue.add(pod.metadata.uid)
+        uid = PodUID(pod.metadata.uid)
+        if self._store.of_pod(uid) or self._folder.of_pod(uid):
+            self._queue.add(uid)
         if _holds_devices(pod) and (new is None or old is None or new.status.phase != old.status.phase):
             self._wake.set()  # holders, what nvidia-smi shows, and GPUs that wait to be empty
 

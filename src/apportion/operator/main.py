@@ -1,8 +1,8 @@
-"""The operator process: one DASOperator in, settings of the planes and true conditions out.
+"""The operator process: reads the DASOperator, configures the planes, and reports conditions.
 
-Every reconciliation reads what is there, decides, and writes only differences. Both writes are safe to
-repeat and to race: settings by server-side apply, the status under the version it was computed from. So
-several replicas need no leader.
+Every reconciliation reads the current state, decides, and writes only differences. Both writes are idempotent
+and safe under concurrency: settings by server-side apply, the status with the resourceVersion that it was computed
+from. Therefore several replicas need no leader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.operator import conditions, desired
-from apportion.operator.nodes import Trouble, troubles
+from apportion.operator.nodes import NodeProblem, node_problems
 from apportion.operator.removal import Removal
 from apportion.operator.workloads import PLANES, Health, Plane, Workload, health
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "das-operator"
 MANAGED = ("Managed", "Force")
-LOOK_AGAIN_SECONDS = 0.1
+RETRY_SECONDS = 0.1
 REMOVING_SECONDS = 2.0
 
 
@@ -43,11 +43,11 @@ class Settings:
     probes: str
     namespace: str = names.DAS_NAMESPACE
     emulated_mode: Literal["enabled", "disabled"] = "disabled"
-    """What a DASOperator says that we make because there is none yet."""
+    """emulatedMode of the DASOperator that the operator creates if there is none."""
 
 
 async def run(settings: Settings) -> None:
-    """Watch over the planes until cancelled."""
+    """Reconcile until cancelled."""
     async with Client.connect() as client:
         await Operator(client, settings).run()
 
@@ -102,18 +102,18 @@ class Operator:
             return await self._remove(current)
         found = [self._health(plane) for plane in PLANES]
         if current.spec.management_state in MANAGED:
-            await self._removal.bring_back()
+            await self._removal.restore()
             await self._apply(current, found)
-        return await self._report(current, conditions.assess(found, self._troubles()), found)
+        return await self._report(current, conditions.assess(found, self._problems()), found)
 
     async def _remove(self, current: DASOperator) -> float | None:
         self._applied.clear()
-        waits = await self._removal.take_away()
+        waits = await self._removal.remove()
         again = await self._report(current, conditions.removed(waits), [])
         return REMOVING_SECONDS if waits else again
 
-    def _troubles(self) -> list[Trouble]:
-        return troubles(self._nodes.items())
+    def _problems(self) -> list[NodeProblem]:
+        return node_problems(self._nodes.items())
 
     def _health(self, plane: Plane) -> Health:
         return health(plane, self._workloads[plane.kind].get(plane.name, self._settings.namespace))
@@ -124,24 +124,24 @@ class Operator:
             await self._client.create(kinds.DAS_OPERATORS, body, namespace=self._settings.namespace)
         except errors.AlreadyExists:
             return
-        log.info("made DASOperator %s with emulatedMode %s", name, self._settings.emulated_mode)
+        log.info("created DASOperator %s with emulatedMode %s", name, self._settings.emulated_mode)
 
     async def _apply(self, current: DASOperator, found: list[Health]) -> None:
         for entry in found:
             plane = entry.plane
             wanted = desired.body(plane, current.spec, self._settings.namespace)
-            # Applied once after a start, too: what was switched off meanwhile must be given back.
+            # Also applied once after a start, to release fields that the DASOperator no longer sets.
             settled = self._applied.get(plane) == wanted and desired.holds(plane, current.spec, entry.template)
             if entry.present and not settled:
                 await self._client.apply(plane.kind, wanted, field_manager=FIELD_MANAGER)
                 self._applied[plane] = wanted
-                log.info("%s %s set as DASOperator %s says", plane.kind.kind, plane.name, current.metadata.name)
+                log.info("configured %s %s from DASOperator %s", plane.kind.kind, plane.name, current.metadata.name)
 
     async def _report(self, current: DASOperator, found: list[Condition], planes: list[Health]) -> float | None:
         try:
             await self._write(current, found, planes)
-        except errors.Conflict:  # our copy is behind, for instance our own last write
-            return LOOK_AGAIN_SECONDS
+        except errors.Conflict:  # the cache is behind, for example our own last write
+            return RETRY_SECONDS
         return None
 
     async def _write(self, current: DASOperator, found: list[Condition], planes: list[Health]) -> None:

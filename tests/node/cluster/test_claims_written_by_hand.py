@@ -57,7 +57,7 @@ async def test_s06_a_claim_of_another_node_is_none_of_ours(node: AgentNode) -> N
     elsewhere = {"spec": {"nodename": "node-2"}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, name, elsewhere, namespace=names.DAS_NAMESPACE)
     await node.bind(pod)
-    with pytest.raises(PluginError, match="its claims are 0"):
+    with pytest.raises(PluginError, match="but there are 0 claims"):
         await node.run(pod)
     assert await node.slices() == []
 

@@ -150,7 +150,7 @@ async def test_r03_probes_answer(node: AgentNode) -> None:
         await node.kubelet.stop()
         async with session.get(f"{site}/readyz") as answer:
             assert answer.status == 503
-            assert "The kubelet does not know the agent" in await answer.text()
+            assert "The agent is not registered with the kubelet" in await answer.text()
 
 
 async def test_an_unknown_driver_is_refused_with_the_list_of_those_there_are() -> None:

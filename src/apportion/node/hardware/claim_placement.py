@@ -1,9 +1,9 @@
-"""A place for each claim, or a clear end: the loser of an overlap moves or is evicted.
+"""A place for each claim: one that loses an overlap moves to another place of the node, or its pod is evicted.
 
-Two schedulers that both believe they lead can promise one place twice, and the hardware can refuse what
-should fit, for example because slices that others made use up a limit. Whoever gets no slice where it was
-promised gets another place of the node if there is one; otherwise its pod is evicted with the reason, so
-that its controller makes a new one that is scheduled anew.
+Two schedulers that both believe they lead can claim one place twice, and the hardware can refuse what should
+fit, for example because slices that others created use up a limit. A claim whose place cannot be had gets
+another place of the node if there is one; otherwise its pod is evicted with the reason, so that its controller
+creates a new one that is scheduled again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.identities import DeviceUUID
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder, Regarding
@@ -61,13 +62,13 @@ class ClaimPlacement:
         await self._check(claim, place)
         await self._await_handover(claim, place)
         try:
-            return await self._slicing.reserve(claim.name, claim.spec.pod_ref.uid, place)
+            return await self._slicing.reserve(claim.name, claim.pod_uid, place)
         except PlaceTaken as taken:
             if known is not None:
                 raise
             return await self._elsewhere(claim, str(taken))
 
-    async def make(self, entry: SliceRecord, claim: AllocationClaim) -> str:
+    async def make(self, entry: SliceRecord, claim: AllocationClaim) -> DeviceUUID:
         """The uuid of the claim's slice, made at the entry's place or, if the hardware refuses, at another."""
         refused: list[Place] = []
         while True:
@@ -113,7 +114,7 @@ class ClaimPlacement:
             # First the claim, then the records: a crash in between leaves a claim that is as good as new.
             claim = await self._store.move(claim, place)
             try:
-                entry = await self._slicing.reserve(claim.name, pod.uid, place)
+                entry = await self._slicing.reserve(claim.name, claim.pod_uid, place)
             except PlaceTaken:
                 continue
             log.warning("claim %s moved to %s: %s", claim.name, place, why)
@@ -136,4 +137,4 @@ class ClaimPlacement:
         except errors.NotFound:
             return
         except errors.TooManyRequests as error:
-            log.warning("pod %s/%s keeps waiting: %s", pod.namespace, pod.name, error)
+            log.warning("pod %s/%s cannot be evicted yet: %s", pod.namespace, pod.name, error)

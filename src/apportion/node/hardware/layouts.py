@@ -1,6 +1,6 @@
-"""GPUs cut beforehand, as the Node's annotation `run.ai/mig.config` says.
+"""Static layouts of GPUs, as the Node's annotation `run.ai/mig.config` says.
 
-A GPU is laid out anew only when it is empty: no slices, and none promised. Until then it keeps its slices,
+The layout of a GPU changes only while it is empty: no slices, and none claimed. Until then it keeps its slices,
 those in use stay healthy for their pods, and the free ones are no longer given away, so that it does become
 empty.
 """
@@ -20,7 +20,7 @@ from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitione
 from apportion.node.kubelet.device_holders import DeviceHolders
 from apportion.node.locks import Locks
 
-WAITS = "it waits to be empty, because its MIG layout is to change"
+DRAINING = "it takes no new slices until it is empty: its MIG layout is to change"
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 class Layouts:
     """`state` is what the node's label says; `draining` are the GPUs that wait to be empty.
 
-    `promised` gives the GPUs on which slices are to be made, or may stand.
+    `claimed` gives the GPUs that claims or records of slices name.
     """
 
     def __init__(
-        self, driver: Partitioner, holders: DeviceHolders, locks: Locks, promised: Callable[[], Collection[str]]
+        self, driver: Partitioner, holders: DeviceHolders, locks: Locks, claimed: Callable[[], Collection[str]]
     ) -> None:
         self._driver = driver
         self._holders = holders
         self._locks = locks
-        self._promised = promised
+        self._claimed = claimed
         self._catalog = Catalog.shipped()
         self._text: str | None = None
         self._config: MigConfig | None = None
@@ -67,7 +67,7 @@ class Layouts:
     def waiting(self, gpus: Sequence[Gpu]) -> list[Gpu]:
         """The GPUs as others should see them: one that is cut on demand and waits to be empty takes nothing new."""
         return [
-            replace(gpu, fault=gpu.fault or WAITS)
+            replace(gpu, fault=gpu.fault or DRAINING)
             if gpu.uuid in self.draining and gpu.sliced and not gpu.fixed
             else gpu
             for gpu in gpus
@@ -82,7 +82,7 @@ class Layouts:
                 self._fail(str(error))
                 break
             if done:
-                log.info("%s is laid out anew: %s", gpu.uuid, _words(layout))
+                log.info("applied the MIG layout of %s: %s", gpu.uuid, _words(layout))
                 changed = True
             else:
                 waiting.add(gpu.uuid)
@@ -103,7 +103,7 @@ class Layouts:
         held = self._holders.held()
         if gpu.uuid in cut or gpu.uuid in held or any(entry.uuid in held for entry in gpu.fixed or ()):
             return True
-        return gpu.uuid in self._promised()
+        return gpu.uuid in self._claimed()
 
     def _read(self, text: str | None) -> bool:
         """False if the annotation cannot be read: then everything stays as it is."""
@@ -148,7 +148,7 @@ def _current(gpu: Gpu) -> Layout | None:
 
 def _words(layout: Layout | None) -> str:
     if layout is None:
-        return "as it is by itself"
+        return "none, its own mode"
     if not layout.sliced:
         return "whole"
     return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "slices on demand"

@@ -1,4 +1,4 @@
-"""Devices that exist before a pod asks for them: whole GPUs, and slices that were cut beforehand.
+"""Devices that exist before a pod asks for them: whole GPUs and static slices.
 
 Their ids are their uuids, an ordinary scheduler counts them, no claim is written. What a container sees is
 still decided in `PreStartContainer`: only then does the kubelet's record name everything that it holds, and
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from apportion.apis import names, profiles
+from apportion.apis.identities import DeviceUUID
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.node.container import cdi, preparation
 from apportion.node.container.cdi import CdiFolder
@@ -61,7 +62,7 @@ class ExistingDevices:
         self._patience = patience
 
     def allocate(self, resource: str, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
-        self._holders.promise(ids)
+        self._holders.allocated_now(ids)
         return preparation.allocate(resource, ids)
 
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
@@ -80,13 +81,13 @@ class ExistingDevices:
             devices = await partitioner.device_nodes(self._driver, uuids)
             owner = cdi.Owner(holder.pod_uid, holding.containers)
             self._folder.write(name, owner, environment, mounts=mounts, devices=devices)
-        log.info("pod %s container %s: %s", holder.pod_uid, container, ", ".join(uuids))
+        log.info("pod %s container %s: prepared devices %s", holder.pod_uid, container, ", ".join(uuids))
 
-    def _ordered(self, ids: set[str]) -> list[str]:
+    def _ordered(self, ids: set[str]) -> list[DeviceUUID]:
         """As they lie on the node: by GPU, then by place."""
         known = [gpu.uuid for gpu in self._gpus()]
         known += [entry.uuid for gpu in self._gpus() for entry in gpu.fixed or ()]
         missing = ids - set(known)
         if missing:
-            raise NotRecorded(f"not on this node any more: {', '.join(sorted(missing))}")
+            raise NotRecorded(f"devices are no longer on this node: {', '.join(sorted(missing))}")
         return [each for each in known if each in ids]
