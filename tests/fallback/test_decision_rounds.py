@@ -61,7 +61,7 @@ def case(identity: str, *, broken: bool = False) -> Case:
     def request(steps: int) -> Request:
         if broken:
             raise ZeroDivisionError
-        return pods.request(
+        return pods.pod_request(
             identity, uid=f"review/{identity}", mig={TIERS[steps]: 1}, scheduler=names.DEFAULT_SCHEDULER
         )
 

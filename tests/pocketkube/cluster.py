@@ -25,13 +25,13 @@ QUICK = KubeletSettings(
 )
 
 
-class Ground:
+class RunningCluster:
     """A cluster, an administrator's client, and one namespace to work in."""
 
     namespace = "default"
 
     def __init__(self, cluster: EmbeddedCluster, client: Client) -> None:
-        self.cluster = cluster
+        self.pocketkube = cluster
         self.client = client
 
     async def create(self, kind: Kind, body: Json) -> Json:
@@ -132,14 +132,14 @@ def template(labels: Json, *command: str, **spec: Any) -> Json:
 @asynccontextmanager
 async def embedded(
     tmp_path: Path, *, nodes: int = 1, pools: list[Pool] | None = None, **options: Any
-) -> AsyncIterator[Ground]:
+) -> AsyncIterator[RunningCluster]:
     plans = [plan for pool in pools or [Pool(name="node", nodes=nodes)] for plan in pool.plans()]
     options.setdefault("kubelet", QUICK)
-    async with started(EmbeddedCluster(plans, kubeconfig=tmp_path / "kubeconfig", **options)) as ground:
-        yield ground
+    async with started(EmbeddedCluster(plans, kubeconfig=tmp_path / "kubeconfig", **options)) as cluster:
+        yield cluster
 
 
 @asynccontextmanager
-async def started(cluster: EmbeddedCluster) -> AsyncIterator[Ground]:
+async def started(cluster: EmbeddedCluster) -> AsyncIterator[RunningCluster]:
     async with cluster, cluster.client() as client:
-        yield Ground(cluster, client)
+        yield RunningCluster(cluster, client)
