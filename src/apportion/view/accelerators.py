@@ -91,10 +91,7 @@ class Accelerators:
             del self._ready_agents[key]
         else:
             self._ready_agents[key] = after
-        for node, accelerator in self._objects.items():
-            agent = accelerator.status.agent
-            if agent is not None and (agent.namespace, agent.name) == key:
-                self.refresh(node)
+        self.refresh(subject.spec.node_name)  # an agent reports on its own node only
 
     def node_removed(self, node: str) -> None:
         """The fleet has forgotten the node with its GPUs."""
