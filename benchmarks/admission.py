@@ -46,7 +46,7 @@ from apportion.apis.installation import Installation
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from tests.clusters.embedded import Embedded
-from tests.fallback.ground import eventually
+from tests.clusters.waiting import eventually
 
 Json = dict[str, Any]
 AT_ONCE = 16

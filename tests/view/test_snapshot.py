@@ -42,7 +42,7 @@ def seen(cluster: Cluster) -> View:
     return follower.view
 
 
-def test_x06_a_saved_and_loaded_fleet_is_the_same_and_decides_the_same(cluster: Cluster) -> None:
+def test_x03_a_saved_and_loaded_fleet_is_the_same_and_decides_the_same(cluster: Cluster) -> None:
     view = seen(cluster)
     loaded = snapshot.load(snapshot.save(view))
     assert loaded.fleet.record() == view.fleet.record()
@@ -53,7 +53,7 @@ def test_x06_a_saved_and_loaded_fleet_is_the_same_and_decides_the_same(cluster: 
     assert snapshot.save_fleet(loaded.fleet, loaded.waiting) == snapshot.save(view)
 
 
-def test_x06_reservations_and_pods_on_their_way_out_are_saved_too(cluster: Cluster) -> None:
+def test_x03_reservations_and_pods_on_their_way_out_are_saved_too(cluster: Cluster) -> None:
     view = seen(cluster)
     view.fleet.set_releasing("uid-sliced", releasing=True)
     place = SlicePlacement("GPU-0", "1g.5gb", 5, 1)
@@ -62,7 +62,7 @@ def test_x06_reservations_and_pods_on_their_way_out_are_saved_too(cluster: Clust
     assert loaded.fleet.record() == view.fleet.record()
 
 
-def test_x06_a_snapshot_has_no_secrets(cluster: Cluster) -> None:
+def test_x03_a_snapshot_has_no_secrets(cluster: Cluster) -> None:
     body = pod("secret", SLICE, annotations={"example.com/token": "s3cret-1"})
     container = body["spec"]["containers"][0]
     container |= {"env": [{"name": "PASSWORD", "value": "s3cret-2"}], "image": "s3cret-3", "command": ["s3cret-4"]}
@@ -84,12 +84,12 @@ def test_x06_a_snapshot_has_no_secrets(cluster: Cluster) -> None:
         (b'{"apportion_snapshot":1,"nodes":[{"name":"a","gpus":[{"uuid":"g","model":0}]}]}', "not there"),
     ],
 )
-def test_x06_what_is_no_snapshot_is_refused(data: bytes, fix: str) -> None:
+def test_x03_what_is_no_snapshot_is_refused(data: bytes, fix: str) -> None:
     with pytest.raises(InputError, match=fix):
         snapshot.load(data)
 
 
-def test_x06_a_snapshot_is_plain_json_with_a_version(cluster: Cluster) -> None:
+def test_x03_a_snapshot_is_plain_json_with_a_version(cluster: Cluster) -> None:
     found = json.loads(snapshot.save(seen(cluster)))
     assert found["apportion_snapshot"] == snapshot.VERSION
     assert [node["name"] for node in found["nodes"]] == ["n1"]

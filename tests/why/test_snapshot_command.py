@@ -10,7 +10,7 @@ from tests.scheduler.cluster import ApiCluster
 from tests.why.calling import called
 
 
-async def test_x06_snapshot_writes_the_fleet_and_who_waits(cluster: ApiCluster, tmp_path: Path) -> None:
+async def test_x03_snapshot_writes_the_fleet_and_who_waits(cluster: ApiCluster, tmp_path: Path) -> None:
     await cluster.node("n1", gpus=2)
     await cluster.pod("waits", slices={"1g.5gb": 1})
     path = tmp_path / "fleet.json"
@@ -24,7 +24,7 @@ async def test_x06_snapshot_writes_the_fleet_and_who_waits(cluster: ApiCluster, 
     assert snapshot.load(out.encode()).fleet.record() == loaded.fleet.record()
 
 
-async def test_x06_a_file_that_cannot_be_written_is_one_line(cluster: ApiCluster, tmp_path: Path) -> None:
+async def test_x03_a_file_that_cannot_be_written_is_one_line(cluster: ApiCluster, tmp_path: Path) -> None:
     path = tmp_path / "missing" / "fleet.json"
     code, out, err = await called(command.command, output=path, kubeconfig=cluster.kubeconfig)
     assert (code, out) == (1, "")

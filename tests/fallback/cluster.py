@@ -27,6 +27,9 @@ from apportion.cluster.client import Client
 from pocketkube.api.in_process_transport import LocalTransport
 from pocketkube.api.request_attributes import AUTHENTICATED, User
 from pocketkube.api.server import ApiServer
+from tests.admission.api_server import kind_of
+from tests.builders import nodes
+from tests.clusters.waiting import eventually
 
 Json = dict[str, Any]
 NAMESPACE = names.FALLBACK_NAMESPACE
@@ -46,7 +49,7 @@ SETTINGS = Settings(
 )
 
 
-class Ground:
+class FallbackCluster:
     """A server, its administrator's client, and replicas of the webhook."""
 
     def __init__(self, server: ApiServer, client: Client) -> None:
@@ -90,9 +93,7 @@ class Ground:
 
     async def set_capacity(self, name: str, devices: Mapping[str, int]) -> None:
         counts = dict.fromkeys((*SMALL, *MEDIUM), 0) | dict(devices)
-        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **{key: str(n) for key, n in counts.items()}}
-        status = {"status": {"capacity": amounts, "allocatable": amounts}}
-        await self.client.patch(kinds.NODES, name, status, subresource="status")
+        await self.client.patch(kinds.NODES, name, {"status": nodes.status(counts)}, subresource="status")
 
     async def slicing_kinds(self) -> None:
         """What the slicing planes bring along."""
@@ -131,42 +132,26 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(*, replicas: int = 1, settings: Settings = SETTINGS, document: bool = True) -> AsyncIterator[Ground]:
+async def fallback_cluster(
+    *, replicas: int = 1, settings: Settings = SETTINGS, document: bool = True
+) -> AsyncIterator[FallbackCluster]:
     async with AsyncExitStack() as stack:
         server = ApiServer()
         client = await stack.enter_async_context(Client(LocalTransport(server)))
         stack.push_async_callback(server.close)
-        it = Ground(server, client)
+        it = FallbackCluster(server, client)
         await it.namespace("default")
         for manifest in manifests.load("fallback"):
             if manifest["kind"] != "Deployment":
-                await client.create(_kind(server, manifest), manifest, namespace=manifest["metadata"].get("namespace"))
+                await client.create(
+                    kind_of(server, manifest), manifest, namespace=manifest["metadata"].get("namespace")
+                )
         if document:
             await it.document()
         stack.push_async_callback(it.close)
         for number in range(replicas):
             await it.start(f"replica-{number}", settings)
         yield it
-
-
-def pod(
-    devices: Mapping[str, int] | None = None,
-    *,
-    name: str = "",
-    owner: str = "",
-    annotations: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    **spec: Any,
-) -> Json:
-    """A pod that asks for 2g.20gb, as a ReplicaSet makes it (no name yet) or a person (with one)."""
-    amounts = {key: str(count) for key, count in (devices or {"nvidia.com/mig-2g.20gb": 1}).items()}
-    metadata: Json = {"annotations": dict(annotations or {}), "labels": dict(labels or {})}
-    metadata |= {"name": name} if name else {"generateName": "gpu-test-"}
-    if owner:
-        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gpu-test", "uid": owner}
-        metadata["ownerReferences"] = [{**reference, "controller": True}]
-    container = {"name": "main", "image": "busybox:1.36", "resources": {"limits": amounts}}
-    return {"metadata": metadata, "spec": {"containers": [container], **spec}}
 
 
 def asked(stored: Json) -> dict[str, int]:
@@ -204,23 +189,3 @@ def with_patience(**changes: float) -> Settings:
 async def ready(probes: str) -> bool:
     async with aiohttp.ClientSession() as session, session.get(f"http://{probes}/readyz") as response:
         return response.status == 200
-
-
-async def eventually(condition: Any, *, seconds: float = 15) -> Any:
-    """The first true answer of `condition` (sync or async); fails after the time."""
-    end = asyncio.get_running_loop().time() + seconds
-    while True:
-        found = condition()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert asyncio.get_running_loop().time() < end, "it did not come true in time"
-        await asyncio.sleep(0.02)
-
-
-def _kind(server: ApiServer, manifest: Json) -> Kind:
-    group, _, version = manifest["apiVersion"].rpartition("/")
-    found = server.registry.by_kind(group, version, manifest["kind"])
-    assert found is not None
-    return Kind(found.group, found.version, found.plural, found.kind, found.namespaced)

@@ -10,7 +10,6 @@ import asyncio
 import random
 import shutil
 import tempfile
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -35,9 +34,11 @@ from pocketkube.api.server import ApiServer
 from pocketkube.kubelet.containers import cdi
 from pocketkube.kubelet.containers.cgroups import Cgroups
 from pocketkube.kubelet.devices.node_devices import NodeDevices
+from tests.builders import accelerators, pods
+from tests.builders import claims as claim_builder
 
 NODE = "node-1"
-GPUS = [f"GPU-{uuid.uuid5(uuid.UUID(int=0), f'{NODE}-{index}')}" for index in range(16)]
+GPUS = accelerators.uuids(NODE, 16)
 JSON = dict[str, Any]
 # The agent has the rights that the shipped roles give it, and no more.
 ACCOUNT = "das-daemonset"
@@ -56,7 +57,7 @@ RIGHTS = {
 }
 
 
-class Ground:
+class AgentNode:
     def __init__(self, server: ApiServer, root: Path) -> None:
         self.server = server
         self.root = root
@@ -145,11 +146,10 @@ class Ground:
         restart: str = "Always",
         namespace: str = "default",
     ) -> JSON:
-        wanted = list(containers) or [container("main", limits or {})]
-        body = {
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"containers": wanted, "initContainers": list(init), "restartPolicy": restart},
-        }
+        amounts = {resource: str(count) for resource, count in (limits or {}).items()}
+        body = pods.pod(
+            name, namespace=namespace, limits=amounts, containers=containers, init=init, restartPolicy=restart
+        )
         return await self.client.create(kinds.PODS, body, namespace=namespace)
 
     async def claim(
@@ -165,18 +165,18 @@ class Ground:
         index: int = 0,
         state: str = claims.CREATED,
     ) -> str:
-        meta = pod["metadata"]
-        name = claims.claim_name(meta["uid"], owner or containers[-1], index)
-        body = claims.new_claim(
-            name=name,
+        body = claim_builder.claim(
+            pod,
+            node=NODE,
+            gpu=GPUS[gpu],
             profile=profile,
-            gpu_uuid=GPUS[gpu],
             start=start,
-            size=size or SIZES[profile],
-            nodename=NODE,
-            pod=claims.PodReference(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"]),
-            containers=list(containers),
+            size=size,
+            containers=containers,
+            owner=owner or "",
+            index=index,
         )
+        name = body.name
         await self.client.create(kinds.ALLOCATION_CLAIMS, body, namespace=names.DAS_NAMESPACE)
         if state != claims.CREATED:  # the schema's default
             await self.client.patch(
@@ -307,14 +307,6 @@ class Rights:
         await self._inner.close()
 
 
-SIZES = {"1g.5gb": 1, "1g.5gb+me": 1, "1g.10gb": 2, "2g.10gb": 2, "3g.20gb": 4, "4g.20gb": 4, "7g.40gb": 8}
-
-
-def container(name: str, limits: Mapping[str, int], **more: Any) -> JSON:
-    quantities = {key: str(value) for key, value in limits.items()}
-    return {"name": name, "image": "busybox", "resources": {"limits": quantities, "requests": quantities}, **more}
-
-
 def all_containers(pod: JSON) -> list[JSON]:
     return [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
 
@@ -324,11 +316,11 @@ def find_container(pod: JSON, name: str) -> JSON:
 
 
 @asynccontextmanager
-async def ground(*, annotations: Mapping[str, str] | None = None) -> AsyncIterator[Ground]:
+async def agent_node(*, annotations: Mapping[str, str] | None = None) -> AsyncIterator[AgentNode]:
     # Socket paths may have 107 characters: pytest's own folders are too deep.
     root = Path(tempfile.mkdtemp(prefix="an-"))
     server = ApiServer()
-    place = Ground(server, root)
+    place = AgentNode(server, root)
     try:
         for name in ("default", names.DAS_NAMESPACE):
             with suppress(errors.AlreadyExists):

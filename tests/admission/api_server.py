@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ async def api(installed: Collection[str] = NEEDED) -> AsyncIterator[Client]:
         await client.create(kinds.NAMESPACES, {"metadata": {"name": "default"}})
         for manifest in manifests.load():
             if manifest["kind"] in installed:
-                kind = _kind(server, manifest)
+                kind = kind_of(server, manifest)
                 await client.create(kind, manifest, namespace=manifest["metadata"].get("namespace"))
         try:
             yield client
@@ -58,22 +58,9 @@ async def replica(client: Client, settings: Settings = SETTINGS) -> AsyncIterato
         await asyncio.wait([task], timeout=10)
 
 
-def _kind(server: ApiServer, manifest: dict[str, Any]) -> Kind:
+def kind_of(server: ApiServer, manifest: dict[str, Any]) -> Kind:
+    """The kind of a manifest as a client names it."""
     group, _, version = manifest["apiVersion"].rpartition("/")
     found = server.registry.by_kind(group, version, manifest["kind"])
     assert found is not None
     return Kind(found.group, found.version, found.plural, found.kind, found.namespaced)
-
-
-async def eventually(condition: Callable[[], Any], *, seconds: float = 10) -> Any:
-    """The first true answer of `condition` (sync or async); fails after the time."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while True:
-        found = condition()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert loop.time() < end, "it did not come true in time"
-        await asyncio.sleep(0.02)
