@@ -34,6 +34,7 @@ BREACHES = [
     Breach("small-agent", "apportion/node/hardware/slicing.py", "import apportion.view"),
     Breach("small-agent", "apportion/emulation/gpus/driver.py", "import apportion.core.scoring"),
     Breach("agent-without-numpy", "apportion/core/grid.py", "import numpy"),
+    Breach("agent-without-numpy", "apportion/node/new_module.py", "import numpy"),
     Breach("pocketkube", "pocketkube/new_module.py", "import apportion.emulation.cluster.topology"),
     Breach("pocketkube", "pocketkube/controllers/new_module.py", "import apportion.core"),
     Breach("pocketkube", "pocketkube/api/server.py", "import apportion.apis.names"),

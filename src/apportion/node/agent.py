@@ -71,7 +71,7 @@ class Agent:
         self._checks = NodeChecks((settings.state_dir, settings.cdi_dir))
         self._recorder = Recorder(client, COMPONENT, host=settings.node_name)
         self._node = Informer(client, kinds.NODES, into=Node, fields=f"metadata.name={settings.node_name}")
-        self._store = ClaimStore(client, settings.node_name, settings.namespace)
+        self._store = ClaimStore(client, settings.node_name, settings.installation.namespace)
         self._pods = PodWatch(client, settings.node_name)
         self._report = AcceleratorReport(client, settings, driver.kind)
         self._state_label = LayoutStateLabel(client, settings.node_name)
@@ -83,7 +83,13 @@ class Agent:
         self._records = SliceRecords(settings.state_dir)
         self._slicing = Slicing(driver, self._records, locks)
         self._folder = CdiFolder(settings.cdi_dir, on_remove=partial(partitioner.remove_files, driver))
-        self._holders = DeviceHolders(allocations, self._pods, cgroups, settings.node_name)
+        self._holders = DeviceHolders(
+            allocations,
+            self._pods,
+            cgroups,
+            node=settings.node_name,
+            reservation_namespace=settings.installation.reservation_namespace,
+        )
         existing = ExistingDevices(
             driver=driver,
             allocations=allocations,
