@@ -11,10 +11,12 @@ import pytest
 from apportion.admission import guard, review
 from apportion.admission.review import Question
 from apportion.apis.errors import RequestError
+from apportion.apis.installation import Installation
 from tests.admission.reviews import review as asked
 from tests.builders.pods import container, pod
 
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+SYSTEM = guard.system_namespaces(Installation())
 CDI = {"cdi.k8s.io/mine": "nvidia.com/gpu=all"}
 
 
@@ -23,7 +25,7 @@ def question(obj: dict[str, Any], **request: Any) -> Question:
 
 
 def judged(obj: dict[str, Any], **request: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = msgspec.json.decode(guard.judge(question(obj, **request)).body)["response"]
+    answer: dict[str, Any] = msgspec.json.decode(guard.judge(question(obj, **request), SYSTEM).body)["response"]
     return answer
 
 

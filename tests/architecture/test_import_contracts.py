@@ -30,6 +30,8 @@ BREACHES = [
     Breach("layers", "pocketkube/new_module.py", "import apportion.scheduler"),
     Breach("pure-core", "apportion/core/new_module.py", "import asyncio"),
     Breach("pure-core", "apportion/apis/quantity.py", "import time"),
+    Breach("small-agent", "apportion/node/new_module.py", "import apportion.core.fleet"),
+    Breach("agent-without-numpy", "apportion/node/new_module.py", "import numpy"),
     Breach("pocketkube", "pocketkube/new_module.py", "import apportion.emulation.cluster.topology"),
     Breach("pocketkube", "pocketkube/controllers/new_module.py", "import apportion.core"),
     Breach("pocketkube", "pocketkube/api/server.py", "import apportion.apis.names"),

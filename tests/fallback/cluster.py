@@ -20,6 +20,7 @@ from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import FALLBACK, Settings, Webhook
 from apportion.admission.server import Limits
 from apportion.apis import crds, kinds, names
+from apportion.apis.installation import Installation
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
@@ -41,8 +42,8 @@ SETTINGS = Settings(
     probes="127.0.0.1:0",
     serve=(FALLBACK,),
     namespace=NAMESPACE,
-    service=names.FALLBACK_SERVICE,
-    secret=names.FALLBACK_CERTIFICATE_SECRET,
+    service=Installation.fallback_service,
+    secret=Installation.fallback_secret,
     patience=PATIENCE,
     limits=Limits(drain_seconds=0),
 )
@@ -174,7 +175,7 @@ def endpoint(name: str, address: str) -> Json:
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names.FALLBACK_SERVICE}},
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": Installation.fallback_service}},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
         "ports": [{"name": "https", "port": int(port), "protocol": "TCP"}],

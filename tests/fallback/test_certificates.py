@@ -16,8 +16,9 @@ import typer
 from apportion.admission.certificates import credentials, regeneration, trust
 from apportion.admission.certificates.credentials import Terms
 from apportion.admission.certificates.regeneration import Regeneration
-from apportion.admission.main import CALLERS, FALLBACK
+from apportion.admission.main import FALLBACK, callers
 from apportion.apis import kinds, names
+from apportion.apis.installation import Installation
 from apportion.cli import certs, webhook
 from tests.builders.pods import fallback_pod
 from tests.clusters.waiting import eventually
@@ -29,7 +30,7 @@ TERMS = Terms(credentials.service_names(names.FALLBACK_SERVICE, NAMESPACE))
 def regenerating(it: FallbackCluster) -> Regeneration:
     return Regeneration(
         it.client,
-        list(CALLERS.values()),
+        list(callers(Installation()).values()),
         service=names.FALLBACK_SERVICE,
         namespace=NAMESPACE,
         secret=names.FALLBACK_CERTIFICATE_SECRET,
@@ -122,7 +123,7 @@ def test_f03_a_configuration_is_printed_with_its_bundle() -> None:
     given: dict[str, Any] = {"webhooks": [{"clientConfig": {"service": {}}}]}
     made = regeneration.with_bundle(given, b"pem")
     assert made["webhooks"][0]["clientConfig"]["caBundle"] == base64.b64encode(b"pem").decode()
-    assert FALLBACK in CALLERS
+    assert FALLBACK in callers(Installation())
 
 
 def test_f03_a_bundle_is_written_only_where_it_is_missing_and_only_if_the_entries_stand_where_they_were() -> None:

@@ -15,6 +15,7 @@ from apportion.admission.fallback.promise_store import PromiseStore
 from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.admission.knowledge import Knowledge
 from apportion.apis import names
+from apportion.apis.installation import Installation
 from apportion.apis.request import Request
 from apportion.view.informers import Informers
 from apportion.view.view import View
@@ -39,10 +40,15 @@ class At:
 async def at_work() -> AsyncIterator[At]:
     async with fallback_cluster(replicas=0) as it:
         client = it.account()
-        knowledge = Knowledge(client, catalogued=(), slicing=False)
+        knowledge = Knowledge(client, catalogued=(), slicing=False, namespace=Installation.namespace)
         view = View(volumes=False)
         informers = Informers(
-            client, view, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
+            client,
+            view,
+            Installation(),
+            nodes=knowledge.nodes,
+            namespaces=knowledge.namespaces,
+            accelerators=knowledge.accelerators,
         )
         store = PromiseStore(client, namespace=NAMESPACE, name=names.FALLBACK_PROMISES)
         rounds = DecisionRounds(client, view, informers.pods, store, PATIENCE)
@@ -61,7 +67,7 @@ def case(identity: str, *, broken: bool = False) -> Case:
     def request(steps: int) -> Request:
         if broken:
             raise ZeroDivisionError
-        return pods.request(
+        return pods.pod_request(
             identity, uid=f"review/{identity}", mig={TIERS[steps]: 1}, scheduler=names.DEFAULT_SCHEDULER
         )
 

@@ -15,21 +15,20 @@ from apportion.admission.requests import Container
 from apportion.admission.review import Answer, Question
 from apportion.apis import names
 from apportion.apis.errors import RequestError
+from apportion.apis.installation import Installation
 
-EXEMPT = (
-    names.DAS_NAMESPACE,
-    names.KAI_NAMESPACE,
-    names.RESERVATION_NAMESPACE,
-    names.FALLBACK_NAMESPACE,
-    "gpu-operator",
-    "kube-system",
-)
+OTHER_SYSTEM_NAMESPACES = ("gpu-operator", "kube-system")
 HARMLESS = ("void", "none")
 EPHEMERAL = "ephemeralcontainers"
 _ROOT = "spec"
 
 
-def judge(question: Question, exempt: Collection[str] = EXEMPT) -> Answer:
+def system_namespaces(installation: Installation) -> tuple[str, ...]:
+    """Namespaces whose pods may select GPUs directly, unless an administrator lists others."""
+    return (*installation.namespaces, *OTHER_SYSTEM_NAMESPACES)
+
+
+def judge(question: Question, exempt: Collection[str]) -> Answer:
     """Answer `/validate`. Raises InputError for rejected pods."""
     if (question.kind.group, question.kind.kind) != ("", "Pod") or question.namespace in exempt:
         return review.allowed(question.uid)

@@ -12,7 +12,7 @@ from typing import Any
 from apportion.admission import mechanism
 from apportion.admission.offers import Offers
 from apportion.admission.pods import Surroundings
-from apportion.apis import kinds, names, profiles, quantity
+from apportion.apis import kinds, profiles, quantity
 from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
@@ -31,6 +31,7 @@ class Knowledge:
         runtime_class: str | None = None,
         tiers: Sequence[str] = mechanism.DEFAULT_TIERS,
         slicing: bool = True,
+        namespace: str,
     ) -> None:
         """`slicing`: the kinds of the slicing planes are installed; otherwise their informer is run elsewhere."""
         self._catalogued = frozenset(catalogued)
@@ -41,9 +42,7 @@ class Knowledge:
         self._dynamic = Tally(dynamic_profiles)
         self._offers: Offers | None = None
         self.nodes = Informer(client, kinds.NODES, into=Node)
-        self.accelerators = Informer(
-            client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=names.DAS_NAMESPACE
-        )
+        self.accelerators = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
         self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare)
         self._runtime_classes = Informer(client, kinds.RUNTIME_CLASSES, into=Bare)
         self.nodes.on_change(lambda old, new: self._note(self._static, old, new))

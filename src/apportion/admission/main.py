@@ -24,7 +24,8 @@ from apportion.admission.fallback.reviewer import Reviewer
 from apportion.admission.knowledge import Knowledge
 from apportion.admission.optional import OptionalKinds
 from apportion.admission.server import AdmissionServer, Limits, Rule
-from apportion.apis import kinds, names
+from apportion.apis import kinds
+from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
 from apportion.cluster import probes
 from apportion.cluster.client import Client
@@ -38,11 +39,6 @@ log = logging.getLogger(__name__)
 
 SLICES, GUARD, FALLBACK = PARTS = ("slices", "guard", "fallback")
 PATHS = {SLICES: "/mutate-slices", GUARD: "/validate", FALLBACK: "/mutate-fallback"}
-CALLERS = {
-    SLICES: Caller(kinds.MUTATING_WEBHOOKS, names.SLICE_WEBHOOK_CONFIGURATION),
-    GUARD: Caller(kinds.VALIDATING_WEBHOOKS, names.GUARD_WEBHOOK_CONFIGURATION),
-    FALLBACK: Caller(kinds.MUTATING_WEBHOOKS, names.FALLBACK_WEBHOOK_CONFIGURATION),
-}
 LOOK_AGAIN_SECONDS = 3600.0
 """How often certificates are checked if nothing changes; they are valid for months."""
 FILES_AGAIN_SECONDS = 1.0
@@ -56,17 +52,28 @@ class Settings:
     listen: str
     probes: str
     serve: tuple[str, ...] = (SLICES, GUARD)
-    namespace: str = names.DAS_NAMESPACE
-    service: str = names.WEBHOOK_SERVICE
-    secret: str = names.WEBHOOK_CERTIFICATE_SECRET
+    installation: Installation = field(default_factory=Installation)
+    namespace: str = Installation.namespace
+    """Of this Deployment, its Service and its certificates."""
+    service: str = Installation.webhook_service
+    secret: str = Installation.webhook_secret
     certificates: Path | None = None
     """A directory with ca.crt, tls.crt and tls.key; None: the Secret, which the webhook maintains."""
     runtime_class: str | None = None
-    exempt: tuple[str, ...] = guard.EXEMPT
+    exempt: tuple[str, ...] = ()
+    """Namespaces that the guard does not check; empty: those of the system."""
     tiers: tuple[str, ...] = mechanism.DEFAULT_TIERS
-    promises: str = names.FALLBACK_PROMISES
     patience: Patience = field(default_factory=Patience)
     limits: Limits = field(default_factory=Limits)
+
+
+def callers(installation: Installation) -> dict[str, Caller]:
+    """The webhook configuration of each set of rules."""
+    return {
+        SLICES: Caller(kinds.MUTATING_WEBHOOKS, installation.slice_configuration),
+        GUARD: Caller(kinds.VALIDATING_WEBHOOKS, installation.guard_configuration),
+        FALLBACK: Caller(kinds.MUTATING_WEBHOOKS, installation.fallback_configuration),
+    }
 
 
 async def run(settings: Settings) -> None:
@@ -87,6 +94,7 @@ class Webhook:
             runtime_class=settings.runtime_class,
             tiers=settings.tiers,
             slicing=slicing,
+            namespace=settings.installation.namespace,
         )
         self._fallback = Fallback(client, settings, self._knowledge) if FALLBACK in settings.serve else None
         self._terms = Terms(service_names(settings.service, settings.namespace))
@@ -95,8 +103,10 @@ class Webhook:
             if settings.certificates is not None
             else SecretKeeper(client, namespace=settings.namespace, name=settings.secret, terms=self._terms)
         )
-        callers = [CALLERS[part] for part in settings.serve]
-        self._publisher = Publisher(client, callers, service=settings.service, namespace=settings.namespace)
+        called_by = callers(settings.installation)
+        self._publisher = Publisher(
+            client, [called_by[part] for part in settings.serve], service=settings.service, namespace=settings.namespace
+        )
         self._secret = Informer(
             client, kinds.SECRETS, into=Bare, namespace=settings.namespace, fields=f"metadata.name={settings.secret}"
         )
@@ -154,7 +164,8 @@ class Webhook:
             assert self._fallback is not None
             return self._fallback.reviewer.answer
         if part == GUARD:
-            return lambda question: guard.judge(question, self._settings.exempt)
+            exempt = self._settings.exempt or guard.system_namespaces(self._settings.installation)
+            return lambda question: guard.judge(question, exempt)
         return lambda question: reviewing.slices(question, self._knowledge.around)
 
     def _able(self) -> bool | str:
@@ -193,12 +204,17 @@ class Fallback:
     def __init__(self, client: Client, settings: Settings, knowledge: Knowledge) -> None:
         view = View(volumes=False)
         informers = Informers(
-            client, view, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
+            client,
+            view,
+            settings.installation,
+            nodes=knowledge.nodes,
+            namespaces=knowledge.namespaces,
+            accelerators=knowledge.accelerators,
         )
         self._pods = informers.pods
         slicing: list[Informer[Any]] = [] if SLICES in settings.serve else [knowledge.accelerators]
-        self._optional = OptionalKinds(client, [*slicing, informers.claims], names.DAS_NAMESPACE)
-        store = PromiseStore(client, namespace=settings.namespace, name=settings.promises)
+        self._optional = OptionalKinds(client, [*slicing, informers.claims], settings.installation.namespace)
+        store = PromiseStore(client, namespace=settings.namespace, name=settings.installation.promises)
         self._rounds = DecisionRounds(client, view, informers.pods, store, settings.patience)
         self.reviewer = Reviewer(client, knowledge, self._rounds, settings.tiers)
 

@@ -109,10 +109,11 @@ def new_claim(
     nodename: str,
     pod: PodReference,
     containers: list[str],
+    namespace: str = names.DAS_NAMESPACE,
 ) -> AllocationClaim:
     """A claim as the scheduler creates it; the API server gives it its first state."""
     return AllocationClaim(
-        metadata=ObjectMeta(name=name, namespace=names.DAS_NAMESPACE, finalizers=[names.SLICE_FINALIZER]),
+        metadata=ObjectMeta(name=name, namespace=namespace, finalizers=[names.SLICE_FINALIZER]),
         spec=AllocationClaimSpec(
             profile=profile,
             gpu_uuid=gpu_uuid,

@@ -9,17 +9,15 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis import names
+from apportion.apis.installation import Installation
 from apportion.cli import connecting
 
 
 def command(
     *,
-    namespace: Annotated[str, typer.Option(help="Namespace of the webhook.")] = names.FALLBACK_NAMESPACE,
-    service: Annotated[str, typer.Option(help="Service of the webhook.")] = names.FALLBACK_SERVICE,
-    secret: Annotated[
-        str, typer.Option(help="Secret that contains the certificates.")
-    ] = names.FALLBACK_CERTIFICATE_SECRET,
+    namespace: Annotated[str, typer.Option(help="Namespace of the webhook.")] = Installation.fallback_namespace,
+    service: Annotated[str, typer.Option(help="Service of the webhook.")] = Installation.fallback_service,
+    secret: Annotated[str, typer.Option(help="Secret that contains the certificates.")] = Installation.fallback_secret,
     new_ca: Annotated[
         bool, typer.Option("--new-ca", help="Create a new CA too; the old and the new CA are published together first.")
     ] = False,
@@ -58,11 +56,16 @@ async def _regenerate(
     namespace: str, service: str, secret: str, settle: float, kubeconfig: Path | None, *, new_ca: bool
 ) -> bytes:
     from apportion.admission.certificates.regeneration import Regeneration
-    from apportion.admission.main import CALLERS
+    from apportion.admission.main import callers
 
     async with connecting.client(kubeconfig) as client:
         work = Regeneration(
-            client, list(CALLERS.values()), service=service, namespace=namespace, secret=secret, settle=settle
+            client,
+            list(callers(connecting.installation()).values()),
+            service=service,
+            namespace=namespace,
+            secret=secret,
+            settle=settle,
         )
         made = await (work.new_authority(typer.echo) if new_ca else work.keep_authority(typer.echo))
     return made.bundle

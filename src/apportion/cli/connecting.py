@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from apportion.apis.installation import Installation
 from apportion.cli import state
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
@@ -47,6 +49,11 @@ def errors_reported() -> Iterator[None]:
     except errors.ClusterError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(FAILURE) from None
+
+
+def installation(**names: str) -> Installation:
+    """The installation that a command works with: names from the environment, then those from options."""
+    return replace(Installation.from_environment(os.environ), **names)
 
 
 def namespace(kubeconfig: Path | None) -> str:

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from apportion.apis.installation import NAMESPACE_ENV, Installation
+from apportion.cli import connecting
+
 
 def command(
     node_name: Annotated[str, typer.Option(envvar="NODE_NAME", help="Name of the node of this agent.")],
     pod_name: Annotated[str, typer.Option(envvar="POD_NAME", help="Name of the pod of this agent.")] = "",
     pod_namespace: Annotated[
         str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the pod of this agent.")
-    ] = "das-operator",
+    ] = Installation.namespace,
     pod_uid: Annotated[str, typer.Option(envvar="POD_UID", help="UID of the pod of this agent.")] = "",
     driver: Annotated[
         str, typer.Option(help="GPU driver: emulated, nvml, or a driver of another package.")
@@ -25,7 +28,9 @@ def command(
     ),
     cgroup_dir: Annotated[Path, typer.Option(help="Root of the cgroup file system.")] = Path("/sys/fs/cgroup"),
     listen: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "0.0.0.0:9400",
-    namespace: Annotated[str, typer.Option(help="Namespace of claims and NodeAccelerators.")] = "das-operator",
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of claims and NodeAccelerators.", envvar=NAMESPACE_ENV)
+    ] = Installation.namespace,
 ) -> None:
     """Offer the GPUs of a node to its kubelet: create slices for pods, and destroy them afterwards."""
     from apportion.cluster import process
@@ -44,6 +49,6 @@ def command(
         state_dir=state_dir,
         cgroup_dir=cgroup_dir,
         listen=listen,
-        namespace=namespace,
+        installation=connecting.installation(namespace=namespace),
     )
     process.run(lambda: main.run(settings, {"emulated": emulated.open_driver}), name="node")

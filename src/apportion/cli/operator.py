@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis import names
+from apportion.apis.installation import NAMESPACE_ENV, Installation
+from apportion.cli import connecting
 
 
 class Mode(StrEnum):
@@ -19,7 +20,9 @@ class Mode(StrEnum):
 
 def command(
     probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9403",
-    namespace: Annotated[str, typer.Option(help="Namespace of the components.")] = names.DAS_NAMESPACE,
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of the components.", envvar=NAMESPACE_ENV)
+    ] = Installation.namespace,
     emulated_mode: Annotated[
         Mode, typer.Option(help="emulatedMode of the DASOperator object if the operator has to create it.")
     ] = Mode.disabled,
@@ -32,6 +35,8 @@ def command(
     from apportion.operator import main
 
     settings = main.Settings(
-        probes=probes, namespace=namespace, emulated_mode="enabled" if emulated_mode is Mode.enabled else "disabled"
+        probes=probes,
+        installation=connecting.installation(namespace=namespace),
+        emulated_mode="enabled" if emulated_mode is Mode.enabled else "disabled",
     )
     process.run(lambda: main.run(settings), name="operator", level=log_level)

@@ -6,20 +6,23 @@ from typing import Annotated
 
 import typer
 
+from apportion.apis.installation import NAMESPACE_ENV, Installation
+from apportion.cli import connecting
+
 
 def command(
     probes: Annotated[
         str, typer.Option(help="Address for /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES")
     ] = "127.0.0.1:9401",
     namespace: Annotated[
-        str, typer.Option(help="Namespace of claims, NodeAccelerators and the Lease.")
-    ] = "das-operator",
+        str, typer.Option(help="Namespace of claims, NodeAccelerators and the Lease.", envvar=NAMESPACE_ENV)
+    ] = Installation.namespace,
     policy: Annotated[
         str, typer.Option(help="Scoring policy: fragmentation, pack, spread, first-fit or best-fit.")
     ] = "fragmentation",
     lease_name: Annotated[
         str, typer.Option(help="Lease for leader election; all replicas must use the same one.")
-    ] = "das-scheduler",
+    ] = Installation.scheduler_lease,
     lease_duration: Annotated[
         float, typer.Option(help="Seconds after which a leader that does not renew its lease is replaced.")
     ] = 15.0,
@@ -37,7 +40,7 @@ def command(
         raise typer.BadParameter(f"{policy!r} is not a policy: use one of {', '.join(POLICIES)}", param_hint="--policy")
     settings = Settings(
         probes=probes,
-        namespace=namespace,
+        installation=connecting.installation(namespace=namespace),
         policy=policy,
         lease_name=lease_name,
         lease_duration=lease_duration,

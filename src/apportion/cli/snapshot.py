@@ -45,5 +45,5 @@ async def _taken(kubeconfig: Path | None) -> bytes:
 
     async with connecting.client(kubeconfig) as client:
         view = View()
-        await Informers(client, view).load()
+        await Informers(client, view, connecting.installation()).load()
         return snapshot.save(view)

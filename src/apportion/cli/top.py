@@ -54,7 +54,7 @@ async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:
     painter = drawing.Painter(unit_width=width)
     async with connecting.client(kubeconfig) as client:
         view = View()
-        informers = Informers(client, view)
+        informers = Informers(client, view, connecting.installation())
         await informers.load()
         if as_json:
             typer.echo(json.dumps(to_json(scene(view)), indent=2))

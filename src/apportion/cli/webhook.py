@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis import names
+from apportion.apis.installation import Installation
+from apportion.cli import connecting
 
 
 def command(
@@ -18,11 +19,11 @@ def command(
     ] = "slices,guard",
     namespace: Annotated[
         str, typer.Option(help="Namespace of the Service and the certificates.")
-    ] = names.DAS_NAMESPACE,
-    service: Annotated[str, typer.Option(help="Service of the webhook.")] = names.WEBHOOK_SERVICE,
+    ] = Installation.namespace,
+    service: Annotated[str, typer.Option(help="Service of the webhook.")] = Installation.webhook_service,
     secret: Annotated[
         str, typer.Option(help="Secret for the certificates; created and renewed by the webhook.")
-    ] = names.WEBHOOK_CERTIFICATE_SECRET,
+    ] = Installation.webhook_secret,
     certificates: Annotated[
         Path | None, typer.Option(help="Directory with ca.crt, tls.crt and tls.key, instead of the Secret.")
     ] = None,
@@ -58,7 +59,6 @@ def command(
     from apportion.admission import main
     from apportion.admission.fallback import tiers as ladder
     from apportion.admission.fallback.decision_rounds import Patience
-    from apportion.admission.guard import EXEMPT
     from apportion.apis.errors import InputError
     from apportion.cluster import process
 
@@ -77,12 +77,13 @@ def command(
         listen=listen,
         probes=probes,
         serve=parts,
+        installation=connecting.installation(),
         namespace=namespace,
         service=service,
         secret=secret,
         certificates=certificates,
         runtime_class=runtime_class or None,
-        exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()) or EXEMPT,
+        exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()),
         tiers=steps,
         patience=Patience(lifetime=promise_seconds),
     )

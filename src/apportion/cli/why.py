@@ -54,7 +54,7 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
         view = View()
-        informers = Informers(client, view)
+        informers = Informers(client, view, connecting.installation())
         await informers.load()
         current = informers.pods.get(name, namespace)
         answer = why.answer(view, current or pod, Policy())
@@ -65,12 +65,12 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
 
 async def _somebody_leads(client: Client) -> bool:
     """False only if it is certain: a lease that may not be read says nothing."""
-    from apportion.apis import names
     from apportion.apis.kinds import LEASES
     from apportion.cluster import errors
 
+    installation = connecting.installation()
     try:
-        lease = await client.get(LEASES, names.SCHEDULER_LEASE, namespace=names.DAS_NAMESPACE)
+        lease = await client.get(LEASES, installation.scheduler_lease, namespace=installation.namespace)
     except errors.NotFound:
         return False
     except errors.ApiError:

@@ -76,12 +76,18 @@ class Agent:
         self._allocations = Allocations(settings.plugin_dir)
         self._registrar = Registrar(settings.plugin_dir, poll_seconds=settings.poll_seconds)
         self._node = Informer(client, kinds.NODES, into=Node, fields=f"metadata.name={settings.node_name}")
-        self._store = ClaimStore(client, settings.node_name, settings.namespace)
+        self._store = ClaimStore(client, settings.node_name, settings.installation.namespace)
         self._pods = PodWatch(client, settings.node_name)
         self._report = AcceleratorReport(client, settings, driver.kind)
         self._slicing = Slicing(driver, self._records, self._locks)
         cgroups = Cgroups(settings.cgroup_dir)
-        self._holders = DeviceHolders(self._allocations, self._pods, cgroups, settings.node_name)
+        self._holders = DeviceHolders(
+            self._allocations,
+            self._pods,
+            cgroups,
+            node=settings.node_name,
+            reservation_namespace=settings.installation.reservation_namespace,
+        )
         layouts = Layouts(driver, self._holders, self._locks, self._claimed_gpus)
         self._inventory = GpuInventory(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
         last_container = LastContainer(self._pods, self._store, patience=settings.patience_seconds)

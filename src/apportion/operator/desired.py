@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.apis import names
 from apportion.apis.dasoperator import DASOperatorSpec
 from apportion.operator.workloads import AGENTS, WEBHOOK, Plane
 
@@ -34,7 +33,7 @@ def node_selector(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
     return dict(spec.node_selector) if plane is AGENTS else {}
 
 
-def body(plane: Plane, spec: DASOperatorSpec, namespace: str = names.DAS_NAMESPACE) -> dict[str, Any]:
+def body(plane: Plane, spec: DASOperatorSpec, namespace: str) -> dict[str, Any]:
     """What is applied: our fields of the workload and nothing else."""
     # In the order of the manifests: another order would be a change, and cause a rollout.
     env = [{"name": name, "value": value} for name, value in environment(plane, spec).items()]

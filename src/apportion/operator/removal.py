@@ -14,19 +14,13 @@ from typing import Any
 import msgspec
 
 from apportion.apis import kinds, names
+from apportion.apis.installation import Installation
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.operator.workloads import AGENTS, SCHEDULER, WEBHOOK
 
-STORE = "das-operator-removed"
-_FIRST: tuple[tuple[Kind, str], ...] = (
-    (kinds.MUTATING_WEBHOOKS, names.SLICE_WEBHOOK_CONFIGURATION),
-    (kinds.VALIDATING_WEBHOOKS, names.GUARD_WEBHOOK_CONFIGURATION),
-    (WEBHOOK.kind, WEBHOOK.name),
-    (SCHEDULER.kind, SCHEDULER.name),
-)
-_LAST = (AGENTS.kind, AGENTS.name)
+Target = tuple[Kind, str]
 # Written by controllers, and valid for the old object only
 _OF_CONTROLLERS = ("deployment.kubernetes.io/", "deprecated.daemonset.")
 
@@ -34,22 +28,29 @@ log = logging.getLogger(__name__)
 
 
 class Removal:
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, installation: Installation) -> None:
         self._client = client
-        self._namespace = namespace
+        self._namespace = installation.namespace
+        self._first: tuple[Target, ...] = (
+            (kinds.MUTATING_WEBHOOKS, installation.slice_configuration),
+            (kinds.VALIDATING_WEBHOOKS, installation.guard_configuration),
+            (WEBHOOK.kind, WEBHOOK.name),
+            (SCHEDULER.kind, SCHEDULER.name),
+        )
+        self._last: Target = (AGENTS.kind, AGENTS.name)
         self._nothing_stored = False
 
     async def remove(self) -> str:
         """Perform the next steps. Returns what the removal waits for, or an empty text when it is complete."""
         self._nothing_stored = False
-        for kind, name in _FIRST:
+        for kind, name in self._first:
             await self._delete(kind, name)
-        if not await self._exists(*_LAST):
+        if not await self._exists(*self._last):
             return ""
         claims = await self._client.list(kinds.ALLOCATION_CLAIMS, namespace=self._namespace)
         if claims.items:
             return f"waiting for {len(claims.items)} slices in use before the agents are removed: delete their pods"
-        await self._delete(*_LAST)
+        await self._delete(*self._last)
         return ""
 
     async def restore(self) -> None:
@@ -57,18 +58,18 @@ class Removal:
         if self._nothing_stored:
             return
         try:
-            kept = await self._client.get(kinds.CONFIG_MAPS, STORE, namespace=self._namespace)
+            kept = await self._client.get(kinds.CONFIG_MAPS, names.REMOVED_OBJECTS, namespace=self._namespace)
         except errors.NotFound:
             self._nothing_stored = True
             return
-        for (kind, name), text in ((_target(key), text) for key, text in kept.get("data", {}).items()):
+        for (kind, name), text in ((self._target(key), text) for key, text in kept.get("data", {}).items()):
             try:
                 await self._client.create(kind, msgspec.json.decode(text), namespace=self._place(kind))
                 log.info("restored %s %s", kind.kind, name)
             except errors.AlreadyExists:
                 continue
         with suppress(errors.NotFound):  # another replica was faster
-            await self._client.delete(kinds.CONFIG_MAPS, STORE, namespace=self._namespace)
+            await self._client.delete(kinds.CONFIG_MAPS, names.REMOVED_OBJECTS, namespace=self._namespace)
 
     async def _delete(self, kind: Kind, name: str) -> None:
         try:
@@ -86,11 +87,13 @@ class Removal:
         log.info("removed %s %s", kind.kind, name)
 
     async def _store(self, key: str, text: str) -> None:
-        body: dict[str, Any] = {"metadata": {"name": STORE}, "data": {key: text}}
+        body: dict[str, Any] = {"metadata": {"name": names.REMOVED_OBJECTS}, "data": {key: text}}
         try:
             await self._client.create(kinds.CONFIG_MAPS, body, namespace=self._namespace)
         except errors.AlreadyExists:
-            await self._client.patch(kinds.CONFIG_MAPS, STORE, {"data": {key: text}}, namespace=self._namespace)
+            await self._client.patch(
+                kinds.CONFIG_MAPS, names.REMOVED_OBJECTS, {"data": {key: text}}, namespace=self._namespace
+            )
 
     async def _exists(self, kind: Kind, name: str) -> bool:
         try:
@@ -99,12 +102,11 @@ class Removal:
             return False
         return True
 
+    def _target(self, key: str) -> Target:
+        return next((kind, name) for kind, name in (*self._first, self._last) if f"{kind.plural}.{name}" == key)
+
     def _place(self, kind: Kind) -> str | None:
         return self._namespace if kind.namespaced else None
-
-
-def _target(key: str) -> tuple[Kind, str]:
-    return next((kind, name) for kind, name in (*_FIRST, _LAST) if f"{kind.plural}.{name}" == key)
 
 
 def _essence(kind: Kind, found: dict[str, Any]) -> dict[str, Any]:

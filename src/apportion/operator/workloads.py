@@ -22,8 +22,8 @@ class Plane:
     means: str
 
 
-AGENTS = Plane(kinds.DAEMON_SETS, "das-daemonset", "agent", "slices are neither created nor deleted")
-WEBHOOK = Plane(kinds.DEPLOYMENTS, names.WEBHOOK_SERVICE, "webhook", "pods that request GPUs cannot be created")
+AGENTS = Plane(kinds.DAEMON_SETS, names.AGENT_DAEMON_SET, "agent", "slices are neither created nor deleted")
+WEBHOOK = Plane(kinds.DEPLOYMENTS, names.WEBHOOK_DEPLOYMENT, "webhook", "pods that request GPUs cannot be created")
 SCHEDULER = Plane(kinds.DEPLOYMENTS, names.DAS_SCHEDULER, "scheduler", "pods with slices stay pending")
 PLANES = (WEBHOOK, SCHEDULER, AGENTS)
 

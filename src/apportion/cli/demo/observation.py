@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
+from apportion.apis.installation import Installation
 from apportion.cluster.informer import Informer
 from apportion.view.scene import Gpu, Slice
 
@@ -29,10 +30,10 @@ class Observation:
         self.client = client
         self._changed = asyncio.Event()
         self.pods = Informer(client, kinds.PODS, into=dict, namespace=namespace)
-        self.claims = Informer(client, kinds.ALLOCATION_CLAIMS, into=dict, namespace=names.DAS_NAMESPACE)
-        self.accelerators = Informer(client, kinds.NODE_ACCELERATORS, into=dict, namespace=names.DAS_NAMESPACE)
+        self.claims = Informer(client, kinds.ALLOCATION_CLAIMS, into=dict, namespace=Installation.namespace)
+        self.accelerators = Informer(client, kinds.NODE_ACCELERATORS, into=dict, namespace=Installation.namespace)
         self.events = Informer(client, kinds.EVENTS, into=dict, namespace=namespace)
-        self.planes = Informer(client, kinds.PODS, into=dict, namespace=names.DAS_NAMESPACE)
+        self.planes = Informer(client, kinds.PODS, into=dict, namespace=Installation.namespace)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:

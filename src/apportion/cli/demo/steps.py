@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from apportion.apis import kinds, names
+from apportion.apis.installation import Installation
 from apportion.cli.demo import workloads
 from apportion.cli.demo.observation import Json, mig_uuid
 from apportion.cluster import errors
@@ -110,7 +111,7 @@ class Demo:
         held = self._held()
         agent = next(pod for pod in self._observed.planes.items() if _app(pod) == names.AGENT_APP)
         name, uid = agent["metadata"]["name"], agent["metadata"]["uid"]
-        await self._client.delete(kinds.PODS, name, namespace=names.DAS_NAMESPACE, grace=0)
+        await self._client.delete(kinds.PODS, name, namespace=Installation.namespace, grace=0)
         await self._expect(lambda: self._agent_ready(other_than=uid), "the agent did not restart")
         if self._held() != held:
             raise StepFailedError("running pods did not keep their slices")

@@ -32,7 +32,7 @@ class AcceleratorReport:
             client,
             kinds.NODE_ACCELERATORS,
             into=NodeAccelerator,
-            namespace=settings.namespace,
+            namespace=settings.installation.namespace,
             fields=f"metadata.name={settings.node_name}",
         )
         self._pending: PendingWrites[NodeAccelerator] = PendingWrites()
@@ -55,13 +55,16 @@ class AcceleratorReport:
             await self._patch({"conditions": [to_wire(ready_condition(STOPPED, clock.timestamp()))]})
 
     async def _create(self, node_uid: str) -> None:
-        metadata: dict[str, Any] = {"name": self._settings.node_name, "namespace": self._settings.namespace}
+        metadata: dict[str, Any] = {
+            "name": self._settings.node_name,
+            "namespace": self._settings.installation.namespace,
+        }
         if node_uid:  # goes with its Node
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._settings.node_name, "uid": node_uid}
             metadata["ownerReferences"] = [owner]
         body = {"metadata": metadata, "spec": {"acceleratorType": self._kind}}
         try:
-            await self._client.create(kinds.NODE_ACCELERATORS, body, namespace=self._settings.namespace)
+            await self._client.create(kinds.NODE_ACCELERATORS, body, namespace=self._settings.installation.namespace)
         except errors.AlreadyExists:
             return
 
@@ -71,7 +74,7 @@ class AcceleratorReport:
             kinds.NODE_ACCELERATORS,
             name,
             {"status": status},
-            namespace=self._settings.namespace,
+            namespace=self._settings.installation.namespace,
             subresource="status",
         )
         written, seen = msgspec.convert(answer, NodeAccelerator), self._seen()
@@ -84,7 +87,7 @@ class AcceleratorReport:
         return self._pending.latest(seen.metadata.name, seen) if seen else None
 
     def _seen(self) -> NodeAccelerator | None:
-        return self.informer.get(self._settings.node_name, self._settings.namespace)
+        return self.informer.get(self._settings.node_name, self._settings.installation.namespace)
 
     def _shown(self, new: NodeAccelerator | None) -> None:
         self._pending.shown(self._settings.node_name, new)

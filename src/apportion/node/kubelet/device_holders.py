@@ -26,11 +26,14 @@ def names_existing_devices(resource: str) -> bool:
 
 
 class DeviceHolders:
-    def __init__(self, allocations: Allocations, pods: PodWatch, cgroups: Cgroups, node: str) -> None:
+    def __init__(
+        self, allocations: Allocations, pods: PodWatch, cgroups: Cgroups, *, node: str, reservation_namespace: str
+    ) -> None:
         self._allocations = allocations
         self._pods = pods
         self._cgroups = cgroups
         self._node = node
+        self._reservation_namespace = reservation_namespace
         self._recent: dict[str, float] = {}
 
     def allocated_now(self, ids: Iterable[str]) -> None:
@@ -72,7 +75,7 @@ class DeviceHolders:
         if holding.resource != names.NVIDIA_GPU:
             return "static"
         pod = self._pods.get(holding.pod_uid)
-        reserves = pod is not None and pod.metadata.namespace == names.RESERVATION_NAMESPACE
+        reserves = pod is not None and pod.metadata.namespace == self._reservation_namespace
         return "reservation" if reserves else "whole"
 
     def _lives(self, uid: PodUID) -> bool:
