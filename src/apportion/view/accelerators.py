@@ -103,7 +103,10 @@ class Accelerators:
         known = self._reports.get(node, Report())
         if known == report:
             return
-        self._reports[node] = report
+        if report == Report():
+            del self._reports[node]
+        else:
+            self._reports[node] = report
         if (known.gpus, known.ready) != (report.gpus, report.ready):
             self._fleet.set_gpus(node, report.gpus, ready=report.ready)
         _block_foreign(self._fleet, known.foreign, report.foreign)
