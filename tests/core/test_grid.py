@@ -10,7 +10,7 @@ import pytest
 
 from apportion.core import grid, search
 from apportion.core.catalog import Model
-from tests.core.making import A100, CATALOG, H100, model
+from tests.builders.accelerators import A100, CATALOG, H100, model
 
 LETTERS = {
     "a": "1g.5gb",
@@ -102,7 +102,7 @@ def test_s04_each_of_the_32_sets_fits_on_one_gpu_in_every_order(
         _assert_legal(cut, list(order), seats)
 
 
-def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Seat]) -> None:
+def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Position]) -> None:
     taken = 0
     for profile, (_, start) in zip(wants, seats, strict=True):
         shape = cut.shape(profile)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from apportion.apis.errors import LedgerError
-from apportion.core.facts import GpuFacts
-from apportion.core.ledger import Gpu, Slice, Use
-from tests.core.making import A100, T4, model
+from apportion.core.facts import GpuFacts, HeldSlice, SlicePlacement
+from apportion.core.ledger import Gpu, Use
+from tests.builders.accelerators import A100, T4, model
 
 PROFILES = [profile.name for profile in model(A100).profiles]
 
@@ -21,7 +21,7 @@ class SlicedGpu(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.gpu = Gpu(GpuFacts("gpu", model(A100), mig=True))
-        self.placed: dict[str, Slice] = {}
+        self.placed: dict[str, HeldSlice] = {}
         self.count = 0
 
     @rule(profile=st.sampled_from(PROFILES), start=st.integers(0, 8))
@@ -40,9 +40,9 @@ class SlicedGpu(RuleBasedStateMachine):
     def adopt(self, profile: str, start: int, size: int) -> None:
         self.count += 1
         key = f"slice-{self.count}"
-        piece = Slice(profile, start, size, "pod")
-        self.gpu.adopt_slice(key, piece)
-        self.placed[key] = piece
+        held = HeldSlice(key, SlicePlacement("gpu", profile, start, size), "pod")
+        self.gpu.adopt_slice(held)
+        self.placed[key] = held
 
     @rule(data=st.data())
     def free(self, data: st.DataObject) -> None:
@@ -53,17 +53,17 @@ class SlicedGpu(RuleBasedStateMachine):
     @invariant()
     def units_are_those_of_the_slices(self) -> None:
         taken = 0
-        for piece in self.placed.values():
-            taken |= ((1 << piece.size) - 1) << piece.start
+        for held in self.placed.values():
+            taken |= ((1 << held.placement.size) - 1) << held.placement.start
         assert self.gpu.state & self.gpu.grid.full == taken & self.gpu.grid.full
 
     @invariant()
     def legal_slices_do_not_overlap(self) -> None:
         taken = 0
-        for key, piece in self.placed.items():
+        for key, held in self.placed.items():
             if key in self.gpu.strays:
                 continue
-            mask = ((1 << piece.size) - 1) << piece.start
+            mask = ((1 << held.placement.size) - 1) << held.placement.start
             assert not taken & mask
             taken |= mask
 
@@ -157,8 +157,8 @@ def test_s09_an_unhealthy_gpu_takes_nothing() -> None:
 
 def test_s06_overlapping_claims_block_their_units_until_one_goes() -> None:
     gpu = Gpu(GpuFacts("gpu", model(A100), mig=True))
-    gpu.adopt_slice("first", Slice("3g.20gb", 0, 4, "a"))
-    gpu.adopt_slice("second", Slice("2g.10gb", 2, 2, "b"))
+    gpu.adopt_slice(HeldSlice("first", SlicePlacement("gpu", "3g.20gb", 0, 4), "a"))
+    gpu.adopt_slice(HeldSlice("second", SlicePlacement("gpu", "2g.10gb", 2, 2), "b"))
     assert gpu.strays == {"second"}
     gpu.remove_slice("first")
     assert not gpu.strays

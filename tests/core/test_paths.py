@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from apportion.apis.request import POLICIES, Request
 from apportion.core import cycle
-from apportion.core.facts import Taint
+from apportion.core.facts import SlicePlacement, Taint
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from tests.core.making import A100, CATALOG, H100, T4, add_node, node, pod
+from tests.builders.accelerators import A100, CATALOG, H100, T4
+from tests.builders.fleets import add_node, node_facts
+from tests.builders.pods import pod_request
 
 PRODUCTS = ("nvidia.com/gpu.product",)
 SOAK = bool(os.environ.get("APPORTION_SOAK"))
@@ -40,10 +43,10 @@ def _compare(dice: random.Random, policy: str, steps: int) -> None:
     running: list[str] = []
     for number in range(steps):
         request = _request(dice, number)
-        slow = cycle.decide(plain, [request], by_hand, plain=True)
-        quick = cycle.decide(fast, [request], by_row)
+        slow = cycle.decide(plain, Group.of(request), by_hand, plain=True)
+        quick = cycle.decide(fast, Group.of(request), by_row)
         assert slow == quick
-        if isinstance(quick, cycle.Plan):
+        if isinstance(quick, cycle.Statement):
             running.append(request.uid)
         if running and dice.random() < 0.3:
             _end(plain, fast, running.pop(dice.randrange(len(running))))
@@ -65,10 +68,14 @@ def assert_sound(fleet: Fleet) -> None:
             assert not gpu.slices or gpu.facts.mig
             assert not (gpu.shares or gpu.whole) or not gpu.facts.mig
             assert sum(gpu.shares.values()) == gpu.shared_mib <= gpu.memory_mib
-            units = [unit for piece in gpu.slices.values() for unit in range(piece.start, piece.start + piece.size)]
+            units = [unit for held in gpu.slices.values() for unit in _units(held.placement)]
             assert len(units) == len(set(units)), "slices overlap"
             assert (gpu.state & gpu.grid.full).bit_count() == len(units), "no unit is lost"
     assert sum(len(gpu.slices) for state in fleet for gpu in state.gpus.values()) <= len(fleet.slices)
+
+
+def _units(placement: SlicePlacement) -> range:
+    return range(placement.start, placement.start + placement.size)
 
 
 def _end(plain: Fleet, fast: Fleet, uid: str) -> None:
@@ -87,9 +94,9 @@ def _disturb(dice: random.Random, plain: Fleet, fast: Fleet) -> None:
     for fleet in (plain, fast):
         state = fleet.nodes.get(name)
         if what == "grow" or state is None or state.facts is None:
-            add_node(fleet, node(f"node-{new}", cpu=cpu), [(T4, False)] * 2)
+            add_node(fleet, node_facts(f"node-{new}", cpu=cpu), [(T4, False)] * 2)
         elif what == "cordon":
-            add_node(fleet, node(name, unschedulable=True), [])
+            add_node(fleet, node_facts(name, unschedulable=True), [])
         elif what == "lose":
             fleet.remove_node(name)
         else:
@@ -103,7 +110,7 @@ def _fleet(seed: int) -> Fleet:
         gpus = [(dice.choice((A100, H100)), True)] * dice.randint(0, 2) + [(T4, False)] * dice.randint(0, 4)
         labels = {PRODUCTS[0]: dice.choice(("Tesla-T4", "other"))}
         taints = [Taint(key="slow", effect="PreferNoSchedule")] if dice.random() < 0.2 else []
-        facts = node(f"node-{number}", cpu=dice.choice((4_000, 16_000, 64_000)), labels=labels, taints=taints)
+        facts = node_facts(f"node-{number}", cpu=dice.choice((4_000, 16_000, 64_000)), labels=labels, taints=taints)
         add_node(fleet, facts, gpus)
     return fleet
 
@@ -134,4 +141,4 @@ def _request(dice: random.Random, number: int) -> Request:
             more["slices"] = dict.fromkeys(profiles, 1)
         case _:
             pass
-    return pod(f"pod-{number}", cpu=cpu, **more)
+    return pod_request(f"pod-{number}", cpu=cpu, **more)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from apportion.admission.fallback import promises
-from apportion.admission.fallback.promises import Ages, Book, Piece, Promise, Sighting
+from apportion.admission.fallback.promises import Ages, Book, Promise, Sighting
+from apportion.core.facts import SlicePlacement
 
 LIFETIME = 30.0
 
@@ -106,7 +107,9 @@ def test_f04_a_book_is_bounded() -> None:
         at=st.floats(allow_nan=False, allow_infinity=False),
         kind=st.text(),
         node=st.text(),
-        pieces=st.tuples(st.builds(Piece)),
+        pieces=st.tuples(
+            st.builds(SlicePlacement, gpu=st.text(), profile=st.text(), start=st.integers(0, 9), size=st.integers(1, 8))
+        ),
     )
 )
 def test_f04_a_book_reads_back_what_was_written(made: Promise) -> None:

@@ -8,12 +8,14 @@ import pytest
 
 from apportion.apis import kinds
 from apportion.apis.request import Request
-from apportion.core.reasons import Code, Layer
+from apportion.core.changes import Change, Happened
+from apportion.core.groups import Group
+from apportion.core.reasons import Code
 from apportion.core.refusals import NodeGroup, Refusal
 from apportion.scheduler import backlog as backlogs
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage
-from apportion.scheduler.changes import Change, Changes, Happened
+from apportion.scheduler.changes import Changes
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 
@@ -32,7 +34,7 @@ def request(name: str, **fields: object) -> Request:
 def refusal(name: str, *groups: tuple[Code, tuple[str, ...]]) -> Refusal:
     parts = tuple(NodeGroup(code, "", nodes) for code, nodes in groups)
     total = sum(len(nodes) for _, nodes in groups)
-    return Refusal(f"uid-{name}", f"default/{name}", (("1g.5gb", 1),), Layer.PLACEMENT, "x", total, parts)
+    return Refusal(f"uid-{name}", f"default/{name}", (("1g.5gb", 1),), groups[0][0], total, parts)
 
 
 FULL = refusal("a", (Code.NO_PLACE, ("n1", "n2")), (Code.TAINT, ("n3",)))
@@ -51,7 +53,7 @@ FULL = refusal("a", (Code.NO_PLACE, ("n1", "n2")), (Code.TAINT, ("n3",)))
     ],
 )
 def test_only_changes_that_can_help_wake_a_pod(change: Change, helps: bool) -> None:  # noqa: FBT001
-    assert Changes([change]).can_help(FULL) is helps
+    assert Changes([change]).can_help(Group.of(request("a")), FULL) is helps
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,8 @@ def test_only_changes_that_can_help_wake_a_pod(change: Change, helps: bool) -> N
     ],
 )
 def test_each_reason_is_helped_by_its_own_changes(code: Code, kind: Happened, node: str, helps: bool) -> None:  # noqa: FBT001
-    assert Changes([Change(kind, node)]).can_help(refusal("a", (code, ("n1",)))) is helps
+    refused = refusal("a", (code, ("n1",)))
+    assert Changes([Change(kind, node)]).can_help(Group.of(request("a")), refused) is helps
 
 
 def test_the_order_is_priority_then_age_then_name() -> None:
@@ -82,7 +85,7 @@ def test_the_order_is_priority_then_age_then_name() -> None:
         for pod in order:
             backlog.withdraw(pod.uid)
             backlog.offer(pod)
-        assert [entry.request.name for entry in backlog.take([])] == ["important", "also-old", "old", "young"]
+        assert [entry.group.members[0].name for entry in backlog.take([])] == ["important", "also-old", "old", "young"]
 
 
 def test_a_parked_pod_waits_for_a_change_or_for_a_long_time() -> None:
@@ -113,7 +116,7 @@ def test_a_pod_whose_plan_failed_comes_back_later_and_later() -> None:
     for _ in range(10):
         backlog.start(entry)
         assert backlog.count(Stage.UNDER_WAY) == 1
-        backlog.retry(entry.uid)
+        backlog.retry(entry.key)
         assert backlog.take([]) == []
         due = backlog.next_time()
         assert due is not None

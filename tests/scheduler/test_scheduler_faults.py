@@ -10,12 +10,15 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.request import parse_pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
 from apportion.core.facts import SlicePlacement
-from apportion.core.plans import Bind, ClaimSlice, Plan
+from apportion.core.groups import Group
+from apportion.core.operations import Bind, ClaimSlice
+from apportion.core.statement import Statement
 from apportion.scheduler import commits
 from apportion.scheduler.main import Reign
 from apportion.scheduler.settings import Settings
@@ -115,11 +118,12 @@ async def test_s06_a_claim_that_another_leader_wrote_for_another_node_is_not_cou
     uid = await cluster.pod("a", slices={"1g.5gb": 1})
     theirs = await claim_for(cluster, "a", uid, "n2")
     gpu = cluster.gpus["n1"][0]
-    place = SlicePlacement("main", ("main",), 0, "1g.5gb", gpu, start=0, size=1)
-    plan = Plan((ClaimSlice(theirs.name, uid, "default", "a", "n1", place), Bind(uid, "default", "a", "n1")))
+    request = parse_pod(await cluster.get("a"))
+    claim = ClaimSlice(theirs.name, request, "n1", SlicePlacement(gpu, "1g.5gb", start=0, size=1), ("main",))
+    bind = Bind(request, "n1", after=(claim.confirmed_by,))
     committer = commits.Committer(cluster.client, namespace=NAMESPACE, holds=lambda: True)
-    result = await committer.commit(plan, [])
-    assert (result.outcome, result.standing) == (commits.Outcome.FAILED, set())
+    result = await committer.commit(Statement(Group.of(request), (claim, bind)))
+    assert (result.outcomes, result.existing) == ({uid: commits.Outcome.FAILED}, set())
     async with scheduling(cluster):
         assert await cluster.bound("a") == {"a": "n2"}
     assert [claim.spec.nodename for claim in await cluster.claims()] == ["n2"]
@@ -285,7 +289,7 @@ async def test_a_leader_whose_lease_ran_out_writes_nothing_more(cluster: ApiClus
     uid = await cluster.pod("a", slices={"1g.5gb": 1})
     claim = await claim_for(cluster, "a", uid, "n1")
     with pytest.raises(commits.LeaseLost):
-        await committer.let_go([claim])
+        await committer.release([claim])
 
 
 async def test_of_two_schedulers_one_works_and_the_other_takes_over(cluster: ApiCluster) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from apportion.apis import kinds
 from apportion.apis.request import Request
 from apportion.cluster.events import Recorder
-from apportion.core.plans import Bind, Plan
+from apportion.core.groups import Group
+from apportion.core.operations import Bind
+from apportion.core.statement import Statement
 from apportion.scheduler import events
 from apportion.scheduler.events import Reporter
 from tests.scheduler.cluster import ApiCluster, background, until
@@ -28,9 +30,9 @@ def reporter(cluster: ApiCluster, world: World) -> tuple[Reporter, Recorder]:
     return made, recorder
 
 
-def bound(number: int) -> tuple[Request, Plan]:
+def bound(number: int) -> tuple[Statement, set[str]]:
     request = Request(uid=f"uid-{number}", namespace="default", name=f"p{number:05}")
-    return request, Plan((Bind(request.uid, "default", request.name, "n1"),))
+    return Statement(Group.of(request), (Bind(request, "n1"),)), {request.uid}
 
 
 async def written(cluster: ApiCluster) -> int:

@@ -9,15 +9,17 @@ import pytest
 
 from apportion.apis import names
 from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.apis.claims import AllocationClaim, claim_name
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.core import cycle
-from apportion.core.plans import Plan
+from apportion.core.groups import Group
+from apportion.core.operations import ObjectRef
 from apportion.core.policies import Policy
+from apportion.core.statement import Statement
 from apportion.view.changes import Happened
 from apportion.view.view import View
-from tests.builders import accelerators, nodes
+from tests.builders import accelerators, claims, nodes, pods
 from tests.builders.pods import our_pod, typed
 
 
@@ -48,28 +50,30 @@ class World:
     def agent(self, node: str, *, ready: bool, uid: str = "agent-1") -> None:
         self.view.pods.changed(None, typed(accelerators.agent_pod(node, ready=ready, uid=uid)))
 
-    def decide(self) -> Plan:
+    def decide(self) -> Statement:
         self.changes.take()
         (waiting,) = self.view.waiting
         assert waiting.reading.request is not None
-        plan = cycle.decide(self.view.fleet, [waiting.reading.request], Policy.named("fragmentation"))
-        assert isinstance(plan, Plan)
-        self.view.assumptions.assume(plan)
+        plan = cycle.decide(self.view.fleet, Group.of(waiting.reading.request), Policy.named("fragmentation"))
+        assert isinstance(plan, Statement)
+        self.view.assumptions.decided(plan)
         return plan
 
-    def claim_of(self, plan: Plan) -> AllocationClaim:
+    def claim_of(self, plan: Statement) -> AllocationClaim:
         (operation,) = plan.claims
-        place = operation.placement
-        return new_claim(
-            name=operation.name,
+        place, request = operation.placement, operation.request
+        return claims.claim(
+            pods.pod(request.name, namespace=request.namespace, uid=request.uid),
+            node=operation.node,
+            gpu=place.gpu,
             profile=place.profile,
-            gpu_uuid=place.gpu,
             start=place.start,
             size=place.size,
-            nodename=operation.node,
-            pod=PodReference(namespace=operation.namespace, name=operation.pod, uid=operation.uid),
-            containers=list(place.containers),
+            containers=operation.containers,
         )
+
+    def overdue(self, seconds: float) -> set[ObjectRef | None]:
+        return {assumed.operation.confirmed_by for assumed in self.view.assumptions.overdue(seconds)}
 
     @property
     def kinds(self) -> list[Happened]:
@@ -86,7 +90,7 @@ def test_a_confirmed_plan_stays_and_a_forgotten_one_goes(world: World) -> None:
     pod = world.pod("a", slices={"1g.5gb": 1})
     empty = world.view.fleet.record()
     plan = world.decide()
-    world.view.assumptions.forget(plan, existing=set())
+    world.view.assumptions.undo(plan)
     assert world.view.fleet.record() == empty
     assert set(world.kinds) == {Happened.POD_GONE, Happened.SLICE_FREED}
 
@@ -97,7 +101,7 @@ def test_a_confirmed_plan_stays_and_a_forgotten_one_goes(world: World) -> None:
     bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
     world.view.pods.changed(pod, bound)
     world.now += 1000
-    assert world.view.assumptions.unconfirmed(30) == ([], [])
+    assert not world.overdue(30)
     assert world.view.fleet.pod_nodes["uid-a"] == "n1"
     assert len(world.view.waiting) == 0
 
@@ -107,7 +111,7 @@ def test_claims_that_are_on_the_server_outlive_a_failed_commit(world: World) -> 
     world.pod("a", slices={"1g.5gb": 1})
     plan = world.decide()
     name = plan.claims[0].name
-    world.view.assumptions.forget(plan, existing={name})
+    world.view.assumptions.undo(plan, existing={plan.claims[0].confirmed_by})
     assert [record.key for record in world.view.fleet.slices_of("uid-a")] == [name]
     assert "uid-a" not in world.view.fleet.pod_nodes
 
@@ -117,15 +121,16 @@ def test_what_no_informer_shows_is_looked_up_after_a_while(world: World) -> None
     world.pod("a", slices={"1g.5gb": 1})
     plan = world.decide()
     world.now += 1000
-    assert world.view.assumptions.unconfirmed(30) == ([], []), "it is still being written"
+    assert not world.overdue(30), "it is still being written"
     world.view.assumptions.written(plan)
-    assert world.view.assumptions.unconfirmed(30) == ([], [])
+    assert not world.overdue(30)
     world.now += 30
-    assert world.view.assumptions.unconfirmed(30) == (["uid-a"], [plan.claims[0].name])
-    world.view.assumptions.drop_pod("uid-a")
-    world.view.assumptions.drop_claim(plan.claims[0].name)
+    assert world.overdue(30) == {plan.binds[0].confirmed_by, plan.claims[0].confirmed_by}
+    for operation in plan.operations:
+        world.view.assumptions.drop(operation)
     assert world.view.fleet.slices_of("uid-a") == ()
-    assert world.view.assumptions.unconfirmed(0) == ([], [])
+    assert "uid-a" not in world.view.fleet.pod_nodes
+    assert not world.overdue(0)
 
 
 def test_terminating_claims_hold_their_place(world: World) -> None:
@@ -152,7 +157,7 @@ def test_a_claim_that_its_agent_moved_frees_its_old_place(world: World) -> None:
     place = msgspec.structs.replace(claim.spec.mig_placement, start=0)
     moved = msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, mig_placement=place))
     world.view.claims.changed(claim, moved)
-    assert world.view.fleet.slices_of("uid-a")[0].start == 0
+    assert world.view.fleet.slices_of("uid-a")[0].placement.start == 0
     assert world.kinds == [Happened.SLICE_FREED]
 
 

@@ -66,6 +66,30 @@ async def test_x05_gpus_that_were_cut_beforehand_show_their_slices(cluster: ApiC
     assert "1 slice, 0 given whole, 0 free" in out
 
 
+async def test_x05_the_pods_that_hold_whole_gpus_and_static_slices_are_named(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=3, mig=1, resources={names.NVIDIA_GPU: "2"})
+    uids = {
+        name: await cluster.pod(name, scheduler="default-scheduler", node="n1", limits=limits)
+        for name, limits in (("whole", {names.NVIDIA_GPU: "1"}), ("static", {"nvidia.com/mig-3g.20gb": "1"}))
+    }
+    report = await cluster.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
+    first, second, third = report["status"]["gpus"]
+    fixed = {"profile": "3g.20gb", "start": 0, "size": 4, "uuid": "MIG-1", "podUID": uids["static"]}
+    first |= {"profiles": [], "fixed": [fixed], "holders": [{"podUID": uids["static"], "kind": "static"}]}
+    third |= {"holders": [{"podUID": uids["whole"], "kind": "whole"}]}
+    await cluster.client.patch(
+        kinds.NODE_ACCELERATORS,
+        "n1",
+        {"status": {"gpus": [first, second, third]}},
+        namespace=NAMESPACE,
+        subresource="status",
+    )
+    _, out, _ = await called(top.command, output="json", kubeconfig=cluster.kubeconfig)
+    (node,) = json.loads(out)["nodes"]
+    assert [gpu["owner"] for gpu in node["gpus"]] == ["", "", "default/whole"]
+    assert [piece["owner"] for piece in node["gpus"][0]["slices"]] == ["default/static"]
+
+
 async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1)
     ours, theirs = pty.openpty()

@@ -54,6 +54,11 @@ class LabelSelector(FrozenWire, frozen=True):
                 return False
         return all(expression.matches(labels) for expression in self.match_expressions)
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The labels that it looks at."""
+        return (*self.match_labels, *(expression.key for expression in self.match_expressions))
+
 
 class NodeSelectorTerm(FrozenWire, frozen=True):
     match_expressions: tuple[Requirement, ...] = ()

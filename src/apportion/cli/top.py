@@ -38,7 +38,7 @@ def command(
     Live on a terminal until Ctrl-C; one picture where there is no terminal, with --once or with -o json.
     """
     logging.basicConfig(level=logging.ERROR)
-    with connecting.errors_told(), suppress(KeyboardInterrupt):
+    with connecting.errors_reported(), suppress(KeyboardInterrupt):
         asyncio.run(_show(kubeconfig, once=once, as_json=output == "json"))
 
 
@@ -54,7 +54,7 @@ async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:
     painter = drawing.Painter(unit_width=width)
     async with connecting.client(kubeconfig) as client:
         view = View()
-        informers = Informers(client, view)
+        informers = Informers(client, view, connecting.installation())
         await informers.load()
         if as_json:
             typer.echo(json.dumps(to_json(scene(view)), indent=2))

@@ -38,7 +38,7 @@ def command(
     if not name or (given and namespace and given != namespace):
         typer.echo(f"{pod!r} names no pod of namespace {namespace}: give NAME, or NAMESPACE/NAME", err=True)
         raise typer.Exit(connecting.BAD_INPUT)
-    with connecting.errors_told():
+    with connecting.errors_reported():
         answer = asyncio.run(_ask(name, given or namespace or connecting.namespace(kubeconfig), kubeconfig))
     typer.echo(json.dumps(as_json(answer), indent=2) if output == "json" else as_text(answer))
 
@@ -54,7 +54,7 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
         view = View()
-        informers = Informers(client, view)
+        informers = Informers(client, view, connecting.installation())
         await informers.load()
         current = informers.pods.get(name, namespace)
         answer = why.answer(view, current or pod, Policy())
@@ -65,12 +65,12 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
 
 async def _somebody_leads(client: Client) -> bool:
     """False only if it is certain: a lease that may not be read says nothing."""
-    from apportion.apis import names
     from apportion.apis.kinds import LEASES
     from apportion.cluster import errors
 
+    installation = connecting.installation()
     try:
-        lease = await client.get(LEASES, names.SCHEDULER_LEASE, namespace=names.DAS_NAMESPACE)
+        lease = await client.get(LEASES, installation.scheduler_lease, namespace=installation.namespace)
     except errors.NotFound:
         return False
     except errors.ApiError:
@@ -141,11 +141,9 @@ def _headline(answer: Answer) -> str:
 
 
 def _group(group: NodeGroup) -> dict[str, Any]:
-    from apportion.core.reasons import layer_of
-
     return {
         "code": group.code,
-        "layer": layer_of(group.code),
+        "layer": group.code.row.layer,
         "subject": group.subject,
         "nodes": list(group.nodes),
         "need": group.need,

@@ -1,6 +1,6 @@
 """The fleet as arrays: one row per node, in the order of names.
 
-The board follows the fleet's journal: before a decision it brings the rows of changed nodes up to date and
+The board follows the fleet's log: before a decision it brings the rows of changed nodes up to date and
 notes them in its log, so that each row of prices knows which nodes to work out anew. When nodes come or go it
 is laid out from scratch. Numbers that prices need together stand in one array, because taking rows out of
 an array costs the same for one column as for ten.
@@ -18,6 +18,7 @@ from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
 from apportion.core.ledger import Gpu
 from apportion.core.node import MILLI, PODS, NodeState
+from apportion.core.recent_changes import RecentChanges
 from apportion.core.worth import product_of
 
 Numbers = npt.NDArray[np.int64]
@@ -28,55 +29,32 @@ _LARGEST = 2**63 - 1
 _LOG_PER_ROW = 8
 
 
-class Log:
-    """Rows that changed, in order. Old entries are dropped; who has not read them must look at everything."""
-
-    def __init__(self, most: int) -> None:
-        self._entries: list[int] = []
-        self._dropped = 0
-        self._most = most
-
-    @property
-    def end(self) -> int:
-        return self._dropped + len(self._entries)
-
-    def add(self, row: int) -> None:
-        if len(self._entries) >= self._most:
-            half = self._most // 2
-            del self._entries[:half]
-            self._dropped += half
-        self._entries.append(row)
-
-    def since(self, position: int) -> set[int] | None:
-        """What changed since the log ended there; None if that was too long ago."""
-        return set(self._entries[position - self._dropped :]) if position >= self._dropped else None
-
-
 class Board:
     """`free` is what pods may still ask for, `numbers` what prices read: free CPU, free milli-GPU and free whole
     GPUs, then the node's CPU, milli-GPU and GPUs, the product of the first two, and the number of the GPUs'
     product. `left` is what remains of each GPU in milli; `mib` and `memory` are its free and full MiB."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
         self.layout = 0  # grows when rows or columns are laid out anew
         self.rows: list[NodeState] = []
-        self.log = Log(0)
-        self.facts_log = Log(0)
+        self.log: RecentChanges[int] = RecentChanges(0)
+        self.facts_log: RecentChanges[int] = RecentChanges(0)
         self.free: Numbers = np.zeros((0, 0), np.int64)
-        self._lay_out()
+        self._seen = fleet.log.end
+        self._lay_out(fleet)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def sync(self) -> None:
-        """Bring the board up to the fleet."""
-        journal = self._fleet.journal
-        if not journal:
+    def sync(self, fleet: Fleet) -> None:
+        """Bring the board up to the fleet that it was made for."""
+        end = fleet.log.end
+        if end == self._seen:
             return
-        if not self._refresh(journal):
-            self._lay_out()
-        journal.clear()
+        changed = fleet.log.since(self._seen)
+        if changed is None or not self._refresh(fleet, changed):
+            self._lay_out(fleet)
+        self._seen = end
 
     def needs(self, resources: Mapping[str, int]) -> Numbers:
         """What a pod needs, column by column of `free`; a resource that was never asked for gets a new column."""
@@ -92,16 +70,16 @@ class Board:
             wanted[self._column[name]] = amount
         return wanted
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, fleet: Fleet) -> None:
         self.layout += 1
-        self.rows = list(self._fleet)
+        self.rows = list(fleet)
         self._index = {node.name: number for number, node in enumerate(self.rows)}
         self._facts: list[NodeFacts | None] = [node.facts for node in self.rows]
         self._gpus: list[dict[str, Gpu]] = [{} for _ in self.rows]
         self._column = {PODS: 0, names.NVIDIA_GPU: DEVICES}
         count = len(self.rows)
         most = _LOG_PER_ROW * (count + _LOG_PER_ROW)
-        self.log, self.facts_log = Log(most), Log(most)
+        self.log, self.facts_log = RecentChanges(most), RecentChanges(most)
         width = max((len(node.remainders()) for node in self.rows), default=0)
         self.free = np.zeros((count, len(self._column)), np.int64)
         self.numbers: Numbers = np.zeros((count, PRODUCT + 1), np.int64)
@@ -115,10 +93,10 @@ class Board:
             self._write(number, node)
             self._write_facts(number, node)
 
-    def _refresh(self, names: set[str]) -> bool:
+    def _refresh(self, fleet: Fleet, names: set[str]) -> bool:
         """Write changed rows again; False if that is not enough."""
         for name in sorted(names):
-            node, number = self._fleet.nodes.get(name), self._index.get(name)
+            node, number = fleet.nodes.get(name), self._index.get(name)
             there = node is not None and node.facts is not None
             if not there and number is None:
                 continue

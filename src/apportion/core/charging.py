@@ -22,9 +22,9 @@ def held(fleet: Fleet, uid: str) -> int:
     for share in fleet.shares_of(uid):
         gpu = _gpu(fleet, share.gpu)
         total += _rounded_up(share.mib, gpu.memory_mib) if gpu is not None else 0
-    for piece in fleet.slices_of(uid):
-        gpu = _gpu(fleet, piece.gpu)
-        total += _rounded_up(piece.size, gpu.grid.units) if gpu is not None else 0
+    for held in fleet.slices_of(uid):
+        gpu = _gpu(fleet, held.gpu)
+        total += _rounded_up(held.placement.size, gpu.grid.units) if gpu is not None else 0
     return total
 
 

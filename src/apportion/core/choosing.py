@@ -7,45 +7,35 @@ pods, ports or volumes go the plain way.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from apportion.apis.request import Request
+from apportion.core import adoption
 from apportion.core.board import Board
-from apportion.core.facts import SlicePlacement
+from apportion.core.facts import HeldSlice
 from apportion.core.filters import Checks, podaffinity
 from apportion.core.fleet import Fleet
-from apportion.core.placing import Seat, held_slices, seat
+from apportion.core.placing import Placement, placement
 from apportion.core.policies import Policy
 from apportion.core.preferences import preference, wishes_about_pods
 from apportion.core.ranking import Ranking
-from apportion.core.reasons import Code, Reason
-
-Reasons = dict[str, Reason]
 
 _MOST_RANKINGS = 8
 
 
-def best_seat(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Seat | None:
-    """The best place, None if there is none; `reasons_against` says why."""
+def best_placement(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Placement | None:
+    """The best place, None if there is none; `explain` says why."""
     policy.prepare(fleet)
-    held = held_slices(fleet, request)
-    if held is None:
-        return None
-    if held or plain or not _alone(fleet, request):
-        return _plain_seat(fleet, request, policy, held)
-    return _ranking(fleet, policy).best(request)
+    if plain or not _alone(fleet, request):
+        return _by_checks(fleet, request, policy)
+    return _ranking(fleet, policy).best(fleet, request)
 
 
-def reasons_against(fleet: Fleet, request: Request) -> Reasons:
-    """Why each node cannot take a pod that has no seat."""
-    held = held_slices(fleet, request)
-    if held is None:
-        return {node.name: Reason(Code.LEFTOVER_CLAIMS) for node in fleet}
-    checks = Checks(fleet, request)
-    home = _home(fleet, held)
-    nowhere = Reason(Code.NO_PLACE, request.slices[0].profile if request.slices else "")
-    return {
-        node.name: Reason(Code.WRONG_NODE, home) if home and node.name != home else checks.against(node) or nowhere
-        for node in fleet
-    }
+def placement_beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlice, ...]) -> Placement | None:
+    """The best place for the rest of what a pod asks for, on the node of the slices that it holds."""
+    policy.prepare(fleet)
+    node = fleet.nodes[fleet.gpu_nodes[held[0].gpu]]
+    return placement(node, request, policy, adoption.missing(request, held))
 
 
 def _alone(fleet: Fleet, request: Request) -> bool:
@@ -59,7 +49,7 @@ def _alone(fleet: Fleet, request: Request) -> bool:
     return neighbours is None or not neighbours.kept_apart
 
 
-class _Desk:
+class _ScoreCache:
     """The board of one fleet, with the rankings of the policies that were asked for lately."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -74,29 +64,25 @@ class _Desk:
         return ranking
 
 
+_caches: WeakKeyDictionary[Fleet, _ScoreCache] = WeakKeyDictionary()
+
+
 def _ranking(fleet: Fleet, policy: Policy) -> Ranking:
-    if not isinstance(fleet.desk, _Desk):
-        fleet.desk = _Desk(fleet)
-    return fleet.desk.ranking(policy)
+    cache = _caches.get(fleet)
+    if cache is None:
+        cache = _caches[fleet] = _ScoreCache(fleet)
+    return cache.ranking(policy)
 
 
-def _plain_seat(fleet: Fleet, request: Request, policy: Policy, held: tuple[SlicePlacement, ...]) -> Seat | None:
-    home = _home(fleet, held)
+def _by_checks(fleet: Fleet, request: Request, policy: Policy) -> Placement | None:
     checks = Checks(fleet, request)
     wish = preference(fleet, request)
-    best: tuple[int, int, Seat] | None = None
+    best: tuple[int, int, Placement] | None = None
     for node in fleet:
-        # A pod that holds slices already was let in once, and can only go where they are.
-        possible = node.name == home if held else checks.against(node) is None
-        option = seat(node, request, policy, held) if possible else None
+        option = placement(node, request, policy) if checks.against(node) is None else None
         if option is None:
             continue
         rank = (-wish.of(node), option.price)
         if best is None or rank < best[:2]:
             best = (*rank, option)
     return best[2] if best else None
-
-
-def _home(fleet: Fleet, held: tuple[SlicePlacement, ...]) -> str:
-    """The node of slices that a pod holds already; empty if it holds none."""
-    return fleet.gpu_nodes.get(held[0].gpu, "?") if held else ""

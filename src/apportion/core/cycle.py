@@ -1,64 +1,126 @@
-"""Decide about a group of pods: a plan for all of them, or why not.
+"""Decide about a group of pods: a statement for all of them, or why not.
 
-The unit of decision is a group (of one, until gangs come). All members get a place or none does. The fleet
-assumes the plan as soon as it is made, so that the next decision sees it.
+All members get a place or none does. The fleet counts the statement as soon as it is made, so that the next decision
+sees it. Everything that decides about a pod is here or below: scheduler, fallback and `why` get one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import msgspec
 
 from apportion.apis.claims import claim_name
 from apportion.apis.request import Request
-from apportion.core import explain
-from apportion.core.choosing import best_seat
-from apportion.core.facts import SlicePlacement
+from apportion.core import adoption, explain, refusals
+from apportion.core.choosing import best_placement, placement_beside
+from apportion.core.facts import HeldSlice
+from apportion.core.filters import storage
 from apportion.core.fleet import Fleet
-from apportion.core.placing import Seat
-from apportion.core.plans import Bind, BindShare, ClaimSlice, Evict, Nominate, Operation, Plan, share_key
+from apportion.core.groups import Group
+from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Operation, Unreserve
+from apportion.core.placing import Placement
 from apportion.core.policies import Policy
-from apportion.core.refusals import Refusal, unexplained
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
 
-__all__ = ["Bind", "BindShare", "ClaimSlice", "Evict", "Nominate", "Operation", "Plan", "Refusal", "decide"]
+__all__ = ["Group", "Refusal", "Statement", "decide", "place"]
 
 
 def decide(
-    fleet: Fleet, group: Sequence[Request], policy: Policy, *, plain: bool = False, explained: bool = True
-) -> Plan | Refusal:
+    fleet: Fleet, group: Group, policy: Policy, *, plain: bool = False, explained: bool = True
+) -> Statement | Refusal:
     """Place every pod of the group, or refuse because of the first that has no place.
 
     `plain` takes the slow path that looks at every node; the outcome is the same. A refusal that is not to be
-    `explained` costs nothing, and says nothing.
+    `explained` costs nothing, and says nothing about nodes.
     """
     mark = fleet.checkpoint()
-    operations: list[Operation] = []
-    for request in group:
+    operations: list[Operation] = [Unreserve(each) for each in fleet.reservations_for(group.key)]
+    for operation in operations:
+        operation.apply(fleet)
+    for request in group.members:
         policy.mix.observe(request)
-        found = None if request.gated else best_seat(fleet, request, policy.for_request(request), plain=plain)
+        found = _find(fleet, request, policy, plain=plain)
         if found is None:
-            refusal = explain.refuse(fleet, request, policy) if explained else unexplained(request)
+            found = explain.refuse(fleet, request, policy) if explained else refusals.unexplained(request)
+        if isinstance(found, Refusal):
             fleet.rollback(mark)
-            return refusal
+            return found
         operations += assume(fleet, request, found)
     fleet.release(mark)
-    return Plan(tuple(operations))
+    return Statement(group, tuple(operations))
 
 
-def assume(fleet: Fleet, request: Request, chosen: Seat) -> list[Operation]:
-    """Enter a seat into the fleet; the operations that make it true."""
-    operations: list[Operation] = []
-    for piece in chosen.slices:
-        claim = _claim(request, chosen.node, piece)
-        fleet.add_slice(claim.name, piece.gpu, piece.profile, piece.start, piece.size, request.uid)
-        operations.append(claim)
-    for number, (gpu, mib) in enumerate(chosen.shares):
-        fleet.add_share(share_key(request.uid, number), gpu, mib, request.uid)
-    fleet.add_pod(request, chosen.node, chosen.devices)
-    pod = (request.uid, request.namespace, request.name, chosen.node)
-    operations.append(BindShare(*pod, chosen.shares) if chosen.shares else Bind(*pod))
+def place(fleet: Fleet, request: Request, policy: Policy) -> Statement | None:
+    """The same for one pod whose scheduling gates do not matter; None if there is no place."""
+    if request.gated:
+        request = msgspec.structs.replace(request, gates=())
+    outcome = decide(fleet, Group.of(request), policy, explained=False)
+    return outcome if isinstance(outcome, Statement) else None
+
+
+def assume(fleet: Fleet, request: Request, chosen: Placement) -> list[Operation]:
+    """Enter a placement into the fleet; the operations that make it true."""
+    before: list[ClaimSlice | BindVolume] = [*_claims(request, chosen), *_volumes(fleet, request, chosen.node)]
+    after = tuple(operation.confirmed_by for operation in before)
+    if chosen.shares:
+        bind: Operation = BindShare(request, chosen.node, chosen.shares, after)
+    else:
+        bind = Bind(request, chosen.node, chosen.devices, after)
+    operations: list[Operation] = [*before, bind]
+    for operation in operations:
+        operation.apply(fleet)
     return operations
 
 
-def _claim(request: Request, node: str, placement: SlicePlacement) -> ClaimSlice:
-    name = claim_name(request.uid, placement.container, placement.index)
-    return ClaimSlice(name, request.uid, request.namespace, request.name, node, placement)
+def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> Placement | Refusal | None:
+    """A place; None if no node has one; a refusal where it is not for the nodes to say."""
+    if request.gated:
+        return refusals.of_pod(request, Code.GATED, ", ".join(request.gates))
+    held = fleet.slices_of(request.uid)
+    if held:
+        return _beside(fleet, request, policy, held)
+    if request.share is not None and not fleet.sharing:
+        return refusals.of_pod(request, Code.NO_SHARING)
+    return best_placement(fleet, request, policy.for_request(request), plain=plain)
+
+
+def _beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlice, ...]) -> Placement | Refusal:
+    """The pod has slices from an earlier attempt, of this leader or of one before it."""
+    if adoption.leaving(held):
+        return refusals.of_pod(request, Code.CLAIMS_LEAVING)
+    problem = adoption.obstacle(fleet, request, held)
+    if problem is None:
+        found = placement_beside(fleet, request, policy.for_request(request), held)
+        if found is not None:
+            return found
+        problem = "they do not suffice"
+    return refusals.of_pod(request, Code.CLAIMS_GIVEN_UP, problem)
+
+
+def _claims(request: Request, chosen: Placement) -> list[ClaimSlice]:
+    return [
+        ClaimSlice(
+            claim_name(request.uid, want.container, want.index), request, chosen.node, placement, want.containers
+        )
+        for want, placement in chosen.slices
+    ]
+
+
+def _volumes(fleet: Fleet, request: Request, node: str) -> list[BindVolume]:
+    """What the pod's unbound volume claims get on this node."""
+    facts = fleet.nodes[node].facts
+    if not request.rules.claims or fleet.storage is None or facts is None:
+        return []
+    claims, volumes = fleet.storage.claims, fleet.storage.volumes
+    return [
+        BindVolume(
+            request,
+            node,
+            name,
+            claims[f"{request.namespace}/{name}"].uid,
+            volume or "",
+            volumes[volume].version if volume else "",
+        )
+        for name, volume in storage.volumes_for(fleet.storage, request, facts).items()
+    ]

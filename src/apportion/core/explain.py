@@ -2,112 +2,139 @@
 
 Cheapest in this order: something smaller, another GPU model, pods to end, a rule to relax, a node to add. Each
 proposal is tried out on the fleet and taken back, so what is proposed works.
+
+An explanation looks at every node more than once, which takes a while in a large fleet. So it is cut into steps:
+between two of them others may be decided about, and nothing of it is left in the fleet. Nodes that change meanwhile
+are looked at again at the end, and a proposal that has become stale is replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 
 from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.apis.shares import LEAST_MILLI
 from apportion.core import remedies
-from apportion.core.choosing import best_seat, reasons_against
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
+from apportion.core.grid import Grid
 from apportion.core.mix import products_of
 from apportion.core.node import MILLI, NodeState
-from apportion.core.placing import seat
+from apportion.core.placing import placement
 from apportion.core.policies import Policy
-from apportion.core.reasons import Code, Layer, Reason
+from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal, Remedy, from_reasons, wants_of
+from apportion.core.survey import NODES_PER_STEP, Survey, fits
 from apportion.core.worth import product_of
 
 _MOST_NODES = 32  # looked at for pods to end or rules to relax
+_MOST_REPEATS = 3  # of a fleet that changes all the time a somewhat older picture is good enough
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
 
-_MOVABLE = {Code.RESOURCE, Code.PODS, Code.PORTS, Code.NO_PLACE, Code.NO_DEVICE, Code.NO_MEMORY}
-_MOVABLE |= {Code.APART, Code.KEPT_APART, Code.SPREAD}
-_RELAXABLE = {Code.CORDONED, Code.TAINT, Code.SELECTOR, Code.AFFINITY, Code.PORTS, Code.NEAR, Code.APART}
-_RELAXABLE |= {Code.SPREAD, Code.SPREAD_LABEL, Code.AGENT_NOT_READY, Code.NOT_MIG_CAPABLE}
+Steps = Generator[None, None, Refusal]
+Proposals = Iterator[Remedy | None]  # None: a pause
 
 
 def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
-    """Why a pod has no place now, and what would give it one."""
-    if request.gated:
-        return _gated(fleet, request)
-    reasons = reasons_against(fleet, request)
-    return from_reasons(request, reasons, cheapest_remedy(fleet, request, policy, reasons))
+    """Why a pod has no place now, and what would give it one: all steps at once."""
+    work = steps(fleet, request, policy)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            refusal: Refusal = end.value
+            return refusal
 
 
-def _gated(fleet: Fleet, request: Request) -> Refusal:
-    return Refusal(
-        uid=request.uid,
-        pod=request.key,
-        wants=wants_of(request),
-        layer=Layer.ADMISSION,
-        code="Gated",
-        total_nodes=sum(1 for _ in fleet),
-        detail=f"scheduling gates hold it back: {', '.join(request.gates)}",
-    )
+def steps(fleet: Fleet, request: Request, policy: Policy) -> Steps:
+    """The same with pauses; the refusal is what the generator returns."""
+    survey = Survey(fleet, request, policy)
+    yield from survey.gather()
+    remedy = yield from _cheapest(survey)
+    for _ in range(_MOST_REPEATS):
+        if survey.current:
+            break
+        yield from survey.gather()
+        if remedy is None or not (yield from _admits(survey, remedy)):
+            remedy = yield from _cheapest(survey)
+    return from_reasons(request, survey.reasons, remedy)
 
 
-def cheapest_remedy(fleet: Fleet, request: Request, policy: Policy, reasons: Mapping[str, Reason]) -> Remedy | None:
-    proposals: tuple[Callable[[], Iterator[Remedy]], ...] = (
-        lambda: _smaller(fleet, request),
-        lambda: _other_models(fleet, request),
-        lambda: _pods_to_end(fleet, request, policy, reasons),
-        lambda: _rules(reasons),
-        lambda: _twins(fleet, reasons),
-    )
+def _cheapest(survey: Survey) -> Generator[None, None, Remedy | None]:
+    proposals: tuple[Callable[[Survey], Proposals], ...] = (_smaller, _other_models, _pods_to_end, _rules, _twins)
     for propose in proposals:
-        for remedy in propose():
-            if admits(fleet, request, policy, remedy):
+        for remedy in propose(survey):
+            yield
+            if remedy is not None and (yield from _admits(survey, remedy)):
                 return remedy
     return None
 
 
-def admits(fleet: Fleet, request: Request, policy: Policy, remedy: Remedy) -> bool:
+def _admits(survey: Survey, remedy: Remedy) -> Generator[None, None, bool]:
     """Try a remedy out and take it back."""
-    mark = fleet.checkpoint()
-    try:
+    fleet, request = survey.fleet, survey.request
+    if remedy.changes_pod:
+        return (yield from _anywhere(survey, remedies.apply(fleet, request, remedy)))
+    node = fleet.nodes.get(remedy.node)
+    if node is None or node.facts is None:
+        return False
+    with survey.trial():
         if remedy.kind == remedies.ADD:
-            return _fits(fleet, remedies.add_twin(fleet, remedy.node), request, policy)
-        changed = remedies.apply(fleet, request, remedy)
-        if changed is request:
-            return _fits(fleet, remedy.node, request, policy)
-        return best_seat(fleet, changed, policy.for_request(changed)) is not None
-    finally:
-        fleet.rollback(mark)
+            return fits(survey, remedies.add_twin(fleet, remedy.node), request)
+        return fits(survey, remedy.node, remedies.apply(fleet, request, remedy))
 
 
-def _smaller(fleet: Fleet, request: Request) -> Iterator[Remedy]:
+def _anywhere(survey: Survey, request: Request) -> Generator[None, None, bool]:
+    """Is there a node that can take this request?"""
+    policy = survey.policy.for_request(request)
+    checks = Checks(survey.fleet, request)
+    for number, node in enumerate(list(survey.fleet), 1):
+        if checks.against(node) is None and placement(node, request, policy) is not None:
+            return True
+        if number % NODES_PER_STEP == 0:
+            yield
+    return False
+
+
+def _smaller(survey: Survey) -> Proposals:
     """Less of the same, the largest first."""
+    request, fleet = survey.request, survey.fleet
     if request.slices:
+        offered = yield from _offered(fleet)
         for asked in _asked_profiles(fleet, request):
             wanted = _facts(fleet, asked)
-            lesser = [name for name in _offered(fleet) if wanted and _facts(fleet, name) < wanted]
+            lesser = [name for name in offered if wanted and _facts(fleet, name) < wanted]
             for name in sorted(lesser, key=lambda name: (_facts(fleet, name), name), reverse=True):
                 yield Remedy(remedies.SMALLER, subject=asked, instead=name)
     elif request.share is not None:
         yield from _smaller_share(fleet, request)
-    else:
-        free = {sum(milli == MILLI for milli in node.remainders()) for node in fleet}
+    elif request.whole_gpus:
+        free = yield from _over_nodes(fleet, lambda node: [sum(milli == MILLI for milli in node.remainders())])
         for count in sorted((count for count in free if 0 < count < request.whole_gpus), reverse=True):
             yield Remedy(remedies.SMALLER, str(request.whole_gpus), str(count), field=names.NVIDIA_GPU)
 
 
-def _smaller_share(fleet: Fleet, request: Request) -> Iterator[Remedy]:
+def _smaller_share(fleet: Fleet, request: Request) -> Proposals:
     share = request.share
     assert share is not None
-    gpus = [gpu for node in fleet for gpu in node.shareable()]
     if share.milli is not None:
-        parts = {gpu.left_milli for gpu in gpus}
+        parts = yield from _over_nodes(fleet, lambda node: [gpu.left_milli for gpu in node.shareable()])
         for part in _below(parts, share.milli, LEAST_MILLI):
             yield Remedy(remedies.SMALLER, _decimal(share.milli), _decimal(part), field=names.GPU_FRACTION)
     elif share.memory_mib is not None:
-        for mib in _below({gpu.free_mib for gpu in gpus}, share.memory_mib, 1):
+        free = yield from _over_nodes(fleet, lambda node: [gpu.free_mib for gpu in node.shareable()])
+        for mib in _below(free, share.memory_mib, 1):
             yield Remedy(remedies.SMALLER, str(share.memory_mib), str(mib), field=names.GPU_SHARE_MEMORY)
+
+
+def _over_nodes(fleet: Fleet, amounts: Callable[[NodeState], list[int]]) -> Generator[None, None, set[int]]:
+    found: set[int] = set()
+    for number, node in enumerate(list(fleet), 1):
+        found.update(amounts(node))
+        if number % NODES_PER_STEP == 0:
+            yield
+    return found
 
 
 def _below(amounts: set[int], asked: int, least: int) -> list[int]:
@@ -118,14 +145,17 @@ def _decimal(milli: int) -> str:
     return f"{milli / MILLI:g}"
 
 
-def _other_models(fleet: Fleet, request: Request) -> Iterator[Remedy]:
+def _other_models(survey: Survey) -> Proposals:
     """A profile of another model that gives at least as much memory, the least of these first; another product where
     the pod insists on one."""
-    for asked in _asked_profiles(fleet, request):
-        wanted = _facts(fleet, asked)
-        larger = [name for name in _offered(fleet) if wanted and name != asked and _facts(fleet, name) >= wanted]
-        for name in sorted(larger, key=lambda name: (_facts(fleet, name), name)):
-            yield Remedy(remedies.MODEL, subject=asked, instead=name)
+    request, fleet = survey.request, survey.fleet
+    if request.slices:
+        offered = yield from _offered(fleet)
+        for asked in _asked_profiles(fleet, request):
+            wanted = _facts(fleet, asked)
+            larger = [name for name in offered if wanted and name != asked and _facts(fleet, name) >= wanted]
+            for name in sorted(larger, key=lambda name: (_facts(fleet, name), name)):
+                yield Remedy(remedies.MODEL, subject=asked, instead=name)
     insisted = products_of(request) if request.wants_gpu else None
     if insisted:
         for product in sorted({product_of(node) for node in fleet} - {"", *insisted}):
@@ -138,8 +168,14 @@ def _asked_profiles(fleet: Fleet, request: Request) -> list[str]:
     return sorted(asked, key=lambda name: (_facts(fleet, name), name), reverse=True)
 
 
-def _offered(fleet: Fleet) -> set[str]:
-    return {shape.name for node in fleet for gpu in node.gpus.values() if gpu.facts.mig for shape in gpu.grid.ordered}
+def _offered(fleet: Fleet) -> Generator[None, None, set[str]]:
+    """Profiles that some GPU of the fleet can be cut into."""
+    grids: set[Grid] = set()
+    for number, node in enumerate(list(fleet), 1):
+        grids.update(gpu.grid for gpu in node.gpus.values() if gpu.facts.mig)
+        if number % NODES_PER_STEP == 0:
+            yield
+    return {shape.name for grid in grids for shape in grid.ordered}
 
 
 def _facts(fleet: Fleet, profile: str) -> tuple[int, int]:
@@ -151,18 +187,20 @@ def _facts(fleet: Fleet, profile: str) -> tuple[int, int]:
     return 0, 0
 
 
-def _pods_to_end(fleet: Fleet, request: Request, policy: Policy, reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
+def _pods_to_end(survey: Survey) -> Proposals:
     """The fewest pods of one node, those of low priority first."""
     found: list[tuple[int, int, str, tuple[Request, ...]]] = []
-    candidates = [fleet.nodes[name] for name, reason in reasons.items() if reason.code in _MOVABLE]
+    fleet = survey.fleet
+    movable = [name for name, reason in survey.reasons.items() if reason.code.row.ends_pods]
+    candidates = [fleet.nodes[name] for name in movable if name in fleet.nodes]
     for node in sorted(candidates, key=lambda node: (len(node.pods), node.name))[:_MOST_NODES]:
-        victims = _victims(fleet, node, request, policy)
+        victims = yield from _victims(survey, node)
         if victims:
             found.append((len(victims), max(pod.priority for pod in victims), node.name, victims))
     for count, _, name, victims in sorted(found, key=lambda entry: entry[:3]):
         yield Remedy(
             remedies.FREE,
-            subject=_what(request),
+            subject=_what(survey.request),
             node=name,
             pods=tuple(pod.key for pod in victims),
             uids=tuple(pod.uid for pod in victims),
@@ -170,74 +208,63 @@ def _pods_to_end(fleet: Fleet, request: Request, policy: Policy, reasons: Mappin
         )
 
 
-def _victims(fleet: Fleet, node: NodeState, request: Request, policy: Policy) -> tuple[Request, ...]:
+def _victims(survey: Survey, node: NodeState) -> Generator[None, None, tuple[Request, ...]]:
     """A set of pods of this node without which the request fits, and none of which could stay."""
     pods = [pod for pod in node.pods.values() if pod.priority < _CRITICAL]
-    pods.sort(key=lambda pod: (pod.priority, pod.created == "", pod.created, pod.uid), reverse=True)
-    name = node.name
-    mark = fleet.checkpoint()
+    # Lowest priority first, then the newest.
+    pods.sort(key=lambda pod: (-pod.priority, pod.created != "", pod.created, pod.uid), reverse=True)
     ended: list[Request] = []
-    try:
-        for pod in reversed(pods):  # lowest priority first, then the newest
-            if _fits(fleet, name, request, policy):
-                break
-            ended.append(pod)
-            remedies.end_pod(fleet, pod.uid)
-        enough = _fits(fleet, name, request, policy)
-    finally:
-        fleet.rollback(mark)
-    return tuple(_pruned(fleet, name, request, policy, ended)) if enough else ()
-
-
-def _pruned(fleet: Fleet, node: str, request: Request, policy: Policy, ended: list[Request]) -> list[Request]:
-    """Let back in whoever need not go; the most important first."""
+    while not _fits_without(survey, node.name, ended):
+        if len(ended) == len(pods):
+            return ()
+        ended.append(pods[len(ended)])
+        yield
     needed = list(ended)
-    for pod in sorted(ended, key=lambda pod: (-pod.priority, pod.uid)):
+    for pod in sorted(ended, key=lambda pod: (-pod.priority, pod.uid)):  # whoever need not go, the most important first
         fewer = [other for other in needed if other is not pod]
-        mark = fleet.checkpoint()
-        try:
-            for other in fewer:
-                remedies.end_pod(fleet, other.uid)
-            if _fits(fleet, node, request, policy):
-                needed = fewer
-        finally:
-            fleet.rollback(mark)
-    return needed
+        if _fits_without(survey, node.name, fewer):
+            needed = fewer
+        yield
+    return tuple(needed)
 
 
-def _rules(reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
+def _fits_without(survey: Survey, node: str, pods: list[Request]) -> bool:
+    with survey.trial():
+        for pod in pods:
+            remedies.end_pod(survey.fleet, pod.uid)
+        return fits(survey, node, survey.request)
+
+
+def _rules(survey: Survey) -> Proposals:
     """One rule whose absence suffices."""
     tried: set[tuple[Code, str]] = set()
-    for name in sorted(reasons):
-        reason = reasons[name]
-        about_node = reason.code in {Code.CORDONED, Code.AGENT_NOT_READY, Code.NOT_MIG_CAPABLE}
-        key = (reason.code, name if about_node else reason.subject)
-        if reason.code not in _RELAXABLE or key in tried or len(tried) >= _MOST_NODES:
+    for name in sorted(survey.reasons):
+        reason = survey.reasons[name]
+        relaxation = reason.code.row.relaxation
+        if relaxation is None:
+            continue
+        key = (reason.code, name if relaxation.of_node else reason.subject)
+        if key in tried or len(tried) >= _MOST_NODES:
             continue
         tried.add(key)
         yield Remedy(remedies.RULE, subject=reason.subject, node=name, code=reason.code)
 
 
-def _twins(fleet: Fleet, reasons: Mapping[str, Reason]) -> Iterator[Remedy]:
+def _twins(survey: Survey) -> Proposals:
     """One more node like one that is there, one try per kind of node."""
     kinds: set[object] = set()
-    for name in sorted(reasons):
-        node = fleet.nodes[name]
-        assert node.facts is not None
+    for number, name in enumerate(sorted(survey.reasons), 1):
+        if number % NODES_PER_STEP == 0:
+            yield None
+        node = survey.fleet.nodes.get(name)
+        if node is None or node.facts is None or len(kinds) >= _MOST_NODES:
+            continue
         labels = {key: value for key, value in node.facts.labels.items() if key != names.HOSTNAME_LABEL}
         models = tuple(sorted((gpu.facts.model.id, gpu.facts.mig) for gpu in node.gpus.values()))
         kind = (repr(sorted(labels.items())), models, repr(sorted(node.facts.allocatable.items())))
-        if kind in kinds or len(kinds) >= _MOST_NODES:
-            continue
-        kinds.add(kind)
-        yield Remedy(remedies.ADD, node=name)
-
-
-def _fits(fleet: Fleet, node: str, request: Request, policy: Policy) -> bool:
-    state = fleet.nodes.get(node)
-    if state is None or Checks(fleet, request).against(state) is not None:
-        return False
-    return seat(state, request, policy.for_request(request)) is not None
+        if kind not in kinds:
+            kinds.add(kind)
+            yield Remedy(remedies.ADD, node=name)
 
 
 def _what(request: Request) -> str:

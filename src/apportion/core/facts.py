@@ -1,14 +1,15 @@
-"""What the world tells the core: nodes, GPUs, and where a slice lies."""
+"""What the world tells the core: nodes, GPUs, where a slice lies, and what is reserved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from apportion.apis.nodes import Taint
 from apportion.core.catalog import Model
 
-__all__ = ["GpuFacts", "NodeFacts", "SlicePlacement", "Taint"]
+__all__ = ["GpuFacts", "HeldShare", "HeldSlice", "NodeFacts", "Reservation", "SlicePlacement", "Taint"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,54 @@ class NodeFacts:
     allocatable: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SlicePlacement:
-    """One slice of a pod on its place; `container` and `index` name its claim."""
+class SlicePlacement(NamedTuple):
+    """A slice on a GPU: its profile and the memory units that it takes."""
 
-    container: str
-    containers: tuple[str, ...]
-    index: int
-    profile: str
     gpu: str
+    profile: str
     start: int
     size: int
+
+    def overlaps(self, other: SlicePlacement) -> bool:
+        return self.gpu == other.gpu and self.start < other.start + other.size and other.start < self.start + self.size
+
+
+class HeldSlice(NamedTuple):
+    """A slice that somebody holds. `key` is its claim's name, `owner` its pod; `releasing` while it is being freed.
+
+    `node` is where its claim says that it is, empty if that is unknown.
+    """
+
+    key: str
+    placement: SlicePlacement
+    owner: str
+    node: str = ""
+    releasing: bool = False
+
+    @property
+    def gpu(self) -> str:
+        return self.placement.gpu
+
+
+class HeldShare(NamedTuple):
+    """A share of a GPU's memory that a pod holds."""
+
+    key: str
+    gpu: str
+    mib: int
+    owner: str
+
+
+class Reservation(NamedTuple):
+    """Room on a node that is kept for its owner (a pod, a group, a promise) and holds like a pod.
+
+    `after` are pods that are on their way out (`releasing`): what they still hold counts as the reservation's, so
+    that room which is being freed can be reserved without being counted twice.
+    """
+
+    key: str
+    node: str
+    resources: Mapping[str, int]
+    slices: tuple[SlicePlacement, ...] = ()
+    owner: str = ""
+    after: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""All nodes with their GPUs and pods, as the deciding code sees them.
+"""All nodes with their GPUs, pods and reservations, as the deciding code sees them.
 
 Facts arrive in any order (a claim before its GPU, a pod before its node); whatever cannot be attached yet
 waits. Every change knows its inverse: between `checkpoint` and `rollback` or `release` the inverses are
@@ -7,6 +7,7 @@ kept, so that trying something out costs what it changes, however large the flee
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,23 +16,27 @@ import msgspec
 from apportion.apis.errors import LedgerError
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
-from apportion.core.facts import GpuFacts, NodeFacts, SlicePlacement, Taint
-from apportion.core.holdings import Holdings, Record, ShareRecord, SliceRecord
+from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
+from apportion.core.holdings import Holding, Holdings
 from apportion.core.ledger import Gpu
 from apportion.core.node import NodeState
-from apportion.core.volumes import Storage
+from apportion.core.recent_changes import RecentChanges
+from apportion.core.volumes import Storage, VolumeChoice
 
 __all__ = [
     "Fleet",
     "GpuFacts",
+    "HeldShare",
+    "HeldSlice",
     "Mark",
     "NodeFacts",
     "NodeState",
-    "ShareRecord",
+    "Reservation",
     "SlicePlacement",
-    "SliceRecord",
     "Taint",
 ]
+
+_LOG_LENGTH = 1 << 14  # changes of nodes; a reader that is further behind looks at the whole fleet
 
 
 class Mark(NamedTuple):
@@ -60,11 +65,15 @@ class Fleet:
         self.pod_nodes: dict[str, str] = {}
         self.gpu_nodes: dict[str, str] = {}
         self.apart: dict[str, str] = {}  # pods that keep others away -> their node
+        self.apart_labels: frozenset[str] = frozenset()  # labels by which these tell whom they keep away
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.releasing: set[str] = set()  # pods that are on their way out and still hold what they have
         self.storage: Storage | None = None
+        self.sharing = True  # False where nobody binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
-        self.journal: set[str] = set()  # nodes that changed since somebody emptied it
-        self.desk: object = None  # what the fast path keeps about this fleet; it lives and dies with it
+        self.log: RecentChanges[str] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
+        self._apart_label_counts: Counter[str] = Counter()
         self._holdings = Holdings()
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._marks: list[Mark] = []
@@ -82,11 +91,11 @@ class Fleet:
                 yield node
 
     @property
-    def slices(self) -> Mapping[str, SliceRecord]:
+    def slices(self) -> Mapping[str, HeldSlice]:
         return self._holdings.slices
 
     @property
-    def shares(self) -> Mapping[str, ShareRecord]:
+    def shares(self) -> Mapping[str, HeldShare]:
         return self._holdings.shares
 
     # Facts
@@ -114,6 +123,7 @@ class Fleet:
         self._replace_gpus(state, (), ready=False)
         state.facts = None
         state.wholes = {}
+        state.place_reservations()
         self._offer_changed(state)
         self._forget_if_empty(state)
 
@@ -134,39 +144,105 @@ class Fleet:
             same_devices = not devices or state.devices_of(request.uid) == devices
             if known == node and state.pods[request.uid] == request and same_devices:
                 return
+        evicted = known is not None and request.uid in self.releasing
+        if known is not None:
             self.remove_pod(request.uid)
         self._enter_pod(request, node, devices, exactly=False)
         self._note(self._drop_pod, request.uid)
+        if evicted:
+            self.set_releasing(request.uid, releasing=True)
 
     def remove_pod(self, uid: str) -> None:
         node = self.pod_nodes.get(uid)
         if node is None:
             return
+        self.set_releasing(uid, releasing=False)
         state = self.nodes[node]
         self._note(self._restore_pod, state.pods[uid], node, state.devices_of(uid))
         self._drop_pod(uid)
 
+    def set_devices(self, node: str, devices: Mapping[str, tuple[str, ...]]) -> None:
+        """Which whole GPUs pods of a node have, as the kubelet recorded it; for other pods any free ones stand in."""
+        state = self.nodes.get(node)
+        known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
+        if state is None or all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items()):
+            return
+        self._note(self._restore_gpus, node, _offer_of(state))
+        state.reassign_devices(known)
+        state.touch()
+
+    def set_releasing(self, uid: str, *, releasing: bool) -> None:
+        """A pod was told to go: it holds what it has until it is gone, and that can be reserved for others."""
+        if (uid in self.releasing) == releasing or uid not in self.pod_nodes:
+            return
+        self._mark_releasing(uid, releasing)
+        self._note(self._mark_releasing, uid, not releasing)
+
+    # Reservations
+
+    def reserve(self, reservation: Reservation) -> None:
+        """Keep room on a node for somebody. What is reserved under the same key before is given up."""
+        if self.reservations.get(reservation.key) == reservation:
+            return
+        self.release_reservation(reservation.key)
+        self._enter_reservation(reservation)
+        self._note(self._drop_reservation, reservation.key)
+        for number, placement in enumerate(reservation.slices):
+            self.add_slice(f"{reservation.key}/{number}", placement, reservation.key, node=reservation.node)
+
+    def release_reservation(self, key: str) -> None:
+        reservation = self.reservations.get(key)
+        if reservation is None:
+            return
+        for number in range(len(reservation.slices)):
+            self.remove_slice(f"{key}/{number}")
+        self._note(self._enter_reservation, reservation)
+        self._drop_reservation(key)
+
+    def reservations_for(self, owner: str) -> tuple[Reservation, ...]:
+        if not self.reservations:
+            return ()
+        owned = [each for each in self.reservations.values() if each.owner == owner]
+        return tuple(sorted(owned, key=lambda each: each.key))
+
     # Slices and shares
 
-    def add_slice(self, key: str, gpu: str, profile: str, start: int, size: int, pod_uid: str) -> None:
-        """A slice that is there or promised, legal or not; `key` is its claim's name."""
-        self._add(SliceRecord(key, gpu, profile, start, size, pod_uid))
+    def add_slice(
+        self, key: str, placement: SlicePlacement, owner: str, *, node: str = "", releasing: bool = False
+    ) -> None:
+        """A slice that is there or promised, legal or not; `key` is its claim's name, `owner` its pod."""
+        self._add(HeldSlice(key, placement, owner, node, releasing))
 
     def remove_slice(self, key: str) -> None:
         self._remove(self._holdings.slices.get(key))
 
-    def slices_of(self, uid: str) -> tuple[SliceRecord, ...]:
-        return tuple(record for record in self._holdings.of_pod(uid) if isinstance(record, SliceRecord))
+    def slices_of(self, uid: str) -> tuple[HeldSlice, ...]:
+        return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldSlice))
 
-    def add_share(self, key: str, gpu: str, mib: int, pod_uid: str) -> None:
+    def add_share(self, key: str, gpu: str, mib: int, owner: str) -> None:
         """A share of a GPU that a pod holds or is promised."""
-        self._add(ShareRecord(key, gpu, mib, pod_uid))
+        self._add(HeldShare(key, gpu, mib, owner))
 
     def remove_share(self, key: str) -> None:
         self._remove(self._holdings.shares.get(key))
 
-    def shares_of(self, uid: str) -> tuple[ShareRecord, ...]:
-        return tuple(record for record in self._holdings.of_pod(uid) if isinstance(record, ShareRecord))
+    def shares_of(self, uid: str) -> tuple[HeldShare, ...]:
+        return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldShare))
+
+    # Volumes
+
+    def choose_volume(self, claim: str, choice: VolumeChoice) -> None:
+        """A volume claim was given a volume, or a node to be provisioned for, and the cluster does not show it yet."""
+        assert self.storage is not None
+        self.forget_volume(claim)
+        self.storage.chosen[claim] = choice
+        self._note(self._take_back_volume, claim)
+
+    def forget_volume(self, claim: str) -> None:
+        """What was chosen was not carried out, or the cluster shows it now."""
+        choice = self.storage.chosen.pop(claim, None) if self.storage is not None else None
+        if choice is not None:
+            self._note(self._restore_volume, claim, choice)
 
     # Trying things out
 
@@ -202,6 +278,9 @@ class Fleet:
             "pods": sorted(self.pod_nodes.items()),
             "gpus": sorted(self.gpu_nodes.items()),
             "apart": sorted(self.apart.items()),
+            "reservations": sorted(self.reservations),
+            "releasing": sorted(self.releasing),
+            "volumes": sorted(self.storage.chosen.items()) if self.storage is not None else [],
         }
         return msgspec.json.encode(plain, order="sorted")
 
@@ -219,7 +298,7 @@ class Fleet:
     def _node(self, name: str) -> NodeState:
         state = self.nodes.get(name)
         if state is None:
-            state = self.nodes[name] = NodeState(name, self.journal)
+            state = self.nodes[name] = NodeState(name, self.log)
             self._sorted = None
         return state
 
@@ -232,7 +311,7 @@ class Fleet:
         state.touch()
 
     def _forget_if_empty(self, state: NodeState) -> None:
-        if state.facts is None and not state.gpus and not state.pods and not state.ready:
+        if state.facts is None and not state.gpus and not state.pods and not state.reserved and not state.ready:
             self.nodes.pop(state.name, None)
             self._sorted = None
 
@@ -260,6 +339,7 @@ class Fleet:
         self._replace_gpus(state, offer.gpus, ready=offer.ready)
         state.wholes = {}
         state.restore_devices(offer.wholes)
+        state.place_reservations()
         self._forget_if_empty(state)
 
     def _restore_node(self, name: str, offer: _Offer) -> None:
@@ -272,16 +352,52 @@ class Fleet:
     def _enter_pod(self, request: Request, node: str, devices: tuple[str, ...], *, exactly: bool) -> None:
         self._node(node).add_pod(request, devices, exactly=exactly)
         self.pod_nodes[request.uid] = node
+        if request.terminating:
+            self.releasing.add(request.uid)
         if request.rules.anti_affinity:
             self.apart[request.uid] = node
+            self._count_apart_labels(request, 1)
 
     def _drop_pod(self, uid: str) -> None:
         state = self.nodes[self.pod_nodes.pop(uid)]
-        state.remove_pod(uid)
-        self.apart.pop(uid, None)
+        request = state.remove_pod(uid)
+        if self.apart.pop(uid, None) is not None:
+            self._count_apart_labels(request, -1)
+        self.releasing.discard(uid)
         self._forget_if_empty(state)
 
-    def _add(self, record: Record) -> None:
+    def _count_apart_labels(self, request: Request, number: int) -> None:
+        for term in request.rules.anti_affinity:
+            for key in term.label_selector.keys if term.label_selector is not None else ():
+                self._apart_label_counts[key] += number
+        keys = frozenset(key for key, count in self._apart_label_counts.items() if count)
+        if keys != self.apart_labels:
+            self.apart_labels = keys
+
+    def _mark_releasing(self, uid: str, releasing: bool) -> None:  # noqa: FBT001
+        if releasing:
+            self.releasing.add(uid)
+        else:
+            self.releasing.discard(uid)
+
+    def _enter_reservation(self, reservation: Reservation) -> None:
+        self.reservations[reservation.key] = reservation
+        self._node(reservation.node).add_reservation(reservation)
+
+    def _drop_reservation(self, key: str) -> None:
+        state = self.nodes[self.reservations.pop(key).node]
+        state.remove_reservation(key)
+        self._forget_if_empty(state)
+
+    def _take_back_volume(self, claim: str) -> None:
+        assert self.storage is not None
+        del self.storage.chosen[claim]
+
+    def _restore_volume(self, claim: str, choice: VolumeChoice) -> None:
+        assert self.storage is not None
+        self.storage.chosen[claim] = choice
+
+    def _add(self, record: Holding) -> None:
         known = self._holdings.get(record.key)
         if known == record:
             return
@@ -289,23 +405,25 @@ class Fleet:
         self._enter(record)
         self._note(self._leave, record)
 
-    def _remove(self, record: Record | None) -> None:
+    def _remove(self, record: Holding | None) -> None:
         if record is not None:
             self._leave(record)
             self._note(self._enter, record)
 
-    def _enter(self, record: Record) -> None:
+    def _enter(self, record: Holding) -> None:
         self._holdings.add(record)
         self._touch_home(record.gpu)
 
-    def _leave(self, record: Record) -> None:
+    def _leave(self, record: Holding) -> None:
         self._holdings.remove(record)
         self._touch_home(record.gpu)
 
     def _touch_home(self, gpu: str) -> None:
         home = self.gpu_nodes.get(gpu)
         if home is not None:
-            self.nodes[home].touch()
+            state = self.nodes[home]
+            state.place_reservations()
+            state.touch()
 
 
 def _offer_of(state: NodeState) -> _Offer:

@@ -8,11 +8,10 @@ slices that contradict each other block their units until one of them goes.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 from apportion.apis.errors import LedgerError
 from apportion.core import grid as grids
-from apportion.core.facts import GpuFacts
+from apportion.core.facts import GpuFacts, HeldSlice, SlicePlacement
 
 MILLI = 1000
 
@@ -22,13 +21,6 @@ class Use(StrEnum):
     SLICED = "sliced"
     SHARED = "shared"
     WHOLE = "whole"
-
-
-class Slice(NamedTuple):
-    profile: str
-    start: int
-    size: int
-    owner: str
 
 
 class Gpu:
@@ -41,7 +33,7 @@ class Gpu:
         self.grid = grids.of(facts.model)
         self.memory_mib = facts.model.memory_mib
         self.state = grids.EMPTY
-        self.slices: dict[str, Slice] = {}
+        self.slices: dict[str, HeldSlice] = {}
         self.strays: set[str] = set()  # adopted slices that are not legal beside the others
         self.shares: dict[str, int] = {}
         self.shared_mib = 0
@@ -94,27 +86,27 @@ class Gpu:
             raise LedgerError("DuplicateKey", f"slice {key} is already on GPU {self.uuid}")
         if not self.grid.legal(self.state, shape, start):
             raise LedgerError("PlaceTaken", f"{profile} at {start} on GPU {self.uuid} overlaps or exceeds a limit")
-        self.slices[key] = Slice(profile, start, shape.size, owner)
+        self.slices[key] = HeldSlice(key, SlicePlacement(self.uuid, profile, start, shape.size), owner)
         self.state = self.grid.put(self.state, shape, start)
 
-    def adopt_slice(self, key: str, piece: Slice) -> None:
+    def adopt_slice(self, held: HeldSlice) -> None:
         """Write down a slice that exists, legal or not."""
-        if key in self.slices:
-            self.remove_slice(key)
-        self.slices[key] = piece
-        if self.strays or not self._enter(piece):
+        if held.key in self.slices:
+            self.remove_slice(held.key)
+        self.slices[held.key] = held
+        if self.strays or not self._enter(held.placement):
             self._rebuild()  # who is the stray depends on the slices alone, not on who came first
 
-    def remove_slice(self, key: str) -> Slice:
-        piece = self.slices.pop(key, None)
-        if piece is None:
+    def remove_slice(self, key: str) -> HeldSlice:
+        held = self.slices.pop(key, None)
+        if held is None:
             raise LedgerError("UnknownKey", f"no slice {key} on GPU {self.uuid}")
-        shape = self.grid.shape(piece.profile)
+        shape = self.grid.shape(held.placement.profile)
         if self.strays or shape is None:
             self._rebuild()
         else:
-            self.state = self.grid.take(self.state, shape, piece.start)
-        return piece
+            self.state = self.grid.take(self.state, shape, held.placement.start)
+        return held
 
     def add_share(self, key: str, mib: int) -> None:
         if key in self.shares:
@@ -154,7 +146,7 @@ class Gpu:
         return {
             "uuid": self.uuid,
             "state": self.state,
-            "slices": [[key, *self.slices[key]] for key in sorted(self.slices)],
+            "slices": [list(self.slices[key]) for key in sorted(self.slices)],
             "strays": sorted(self.strays),
             "shares": [[key, self.shares[key]] for key in sorted(self.shares)],
             "shared": self.shared_mib,
@@ -165,17 +157,18 @@ class Gpu:
         self.state = grids.EMPTY
         self.strays.clear()
         for key in sorted(self.slices):
-            piece = self.slices[key]
-            if not self._enter(piece):
+            if not self._enter(self.slices[key].placement):
                 self.strays.add(key)
         for key in self.strays:
-            piece = self.slices[key]
-            self.state |= (((1 << piece.size) - 1) << piece.start) & self.grid.full
+            placement = self.slices[key].placement
+            self.state |= (((1 << placement.size) - 1) << placement.start) & self.grid.full
 
-    def _enter(self, piece: Slice) -> bool:
+    def _enter(self, placement: SlicePlacement) -> bool:
         """Put a slice on its place if it is legal there; a stray's units are blocked after the legal ones."""
-        shape = self.grid.shape(piece.profile)
-        legal = shape is not None and shape.size == piece.size and self.grid.legal(self.state, shape, piece.start)
+        shape = self.grid.shape(placement.profile)
+        legal = (
+            shape is not None and shape.size == placement.size and self.grid.legal(self.state, shape, placement.start)
+        )
         if legal and shape is not None:
-            self.state = self.grid.put(self.state, shape, piece.start)
+            self.state = self.grid.put(self.state, shape, placement.start)
         return legal

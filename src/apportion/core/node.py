@@ -1,14 +1,15 @@
-"""One node of the fleet: what it offers, what its pods hold, and the books of its GPUs."""
+"""One node of the fleet: what it offers, what its pods and reservations hold, and the books of its GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from apportion.apis import names
 from apportion.apis.noderules import HostPort
 from apportion.apis.request import Request
-from apportion.core.facts import NodeFacts
+from apportion.core.facts import NodeFacts, Reservation
 from apportion.core.ledger import Gpu
+from apportion.core.recent_changes import RecentChanges
 
 CPU = "cpu"
 PODS = "pods"
@@ -18,10 +19,14 @@ MOST_GPUS = 1024  # of one node; more are not looked at
 
 
 class NodeState:
-    """Mutable; only the fleet changes it. `version` grows with every change, and the name goes to `journal`."""
+    """Mutable; only the fleet changes it. `version` grows with every change, and the name goes to the log.
+
+    Reservations hold whatever their pods-to-come will need. What they hold is worked out anew after every change of
+    the node's pods and GPUs, so it depends on the present state alone and not on how it came about.
+    """
 
     __slots__ = (
-        "_journal",
+        "_log",
         "facts",
         "gpus",
         "name",
@@ -29,15 +34,18 @@ class NodeState:
         "pods",
         "ports",
         "ready",
-        "reservations",
+        "reservation_pods",
+        "reserved",
+        "reserved_amounts",
+        "reserved_devices",
         "used",
         "version",
         "wholes",
     )
 
-    def __init__(self, name: str, journal: set[str] | None = None) -> None:
+    def __init__(self, name: str, log: RecentChanges[str]) -> None:
         self.name = name
-        self._journal = journal if journal is not None else set()
+        self._log = log
         self.facts: NodeFacts | None = None
         self.gpus: dict[str, Gpu] = {}
         self.ready = False  # its agent makes slices now
@@ -45,17 +53,22 @@ class NodeState:
         self.used: dict[str, int] = {}
         self.ports: dict[HostPort, int] = {}
         self.wholes: dict[str, tuple[str, ...]] = {}  # pod -> whole GPUs written down for it
-        self.reservations = 0  # pods that hold a GPU for its sharers
+        self.reservation_pods = 0  # pods that hold a GPU for its sharers
+        self.reserved: dict[str, Reservation] = {}
+        self.reserved_amounts: dict[str, int] = {}  # what reservations hold, as far as no leaving pod holds it for them
+        self.reserved_devices: dict[str, tuple[str, ...]] = {}  # reservation -> whole GPUs that stand in for it
         self.offered: tuple[int, int, str] | None = None
         self.version = 0
 
     def touch(self) -> None:
         self.version += 1
-        self._journal.add(self.name)
+        self._log.add(self.name)
 
     def free(self, resource: str) -> int:
         """What a new pod may take; negative when the node shrank below what it holds."""
         allocatable = self.facts.allocatable.get(resource, 0) if self.facts else 0
+        if self.reserved:
+            allocatable -= self.reserved_amounts.get(resource, 0)
         if resource == PODS:
             return allocatable - len(self.pods)
         if resource == names.NVIDIA_GPU:
@@ -66,7 +79,7 @@ class NodeState:
     def _unreserved(self) -> int:
         """Shared GPUs whose reservation pod, which will hold the device, is not bound yet."""
         shared = sum(1 for gpu in self.gpus.values() if gpu.shares)
-        return max(0, shared - self.reservations) if shared else 0
+        return max(0, shared - self.reservation_pods) if shared else 0
 
     def offer(self) -> tuple[int, int, str] | None:
         """What the node brings to the fleet: CPU, GPUs and their product."""
@@ -114,20 +127,23 @@ class NodeState:
 
     def add_pod(self, request: Request, devices: tuple[str, ...] = (), *, exactly: bool = False) -> None:
         """`devices` are whole GPUs of the pod as far as they are known; `exactly` if no others may stand in."""
+        self._lift_reservations()
         self.pods[request.uid] = request
         for resource, amount in request.resources.items():
             self.used[resource] = self.used.get(resource, 0) + amount
         for port in request.rules.ports:
             self.ports[port] = self.ports.get(port, 0) + 1
         if _reserves(request):
-            self.reservations += 1
+            self.reservation_pods += 1
         elif request.whole_gpus and exactly:
             self.restore_devices({request.uid: devices} if devices else {})
         elif request.whole_gpus:
             self._give_devices(request, devices)
+        self.place_reservations()
         self.touch()
 
     def remove_pod(self, uid: str) -> Request:
+        self._lift_reservations()
         request = self.pods.pop(uid)
         for resource, amount in request.resources.items():
             left = self.used[resource] - amount
@@ -139,25 +155,78 @@ class NodeState:
             self.ports[port] -= 1
             if not self.ports[port]:
                 del self.ports[port]
-        self.reservations -= _reserves(request)
+        self.reservation_pods -= _reserves(request)
         for uuid in self.wholes.pop(uid, ()):
             if uuid in self.gpus and self.gpus[uuid].whole == uid:
                 self.gpus[uuid].take_back()
+        self.place_reservations()
         self.touch()
         return request
+
+    def add_reservation(self, reservation: Reservation) -> None:
+        self._lift_reservations()
+        self.reserved[reservation.key] = reservation
+        self.place_reservations()
+        self.touch()
+
+    def remove_reservation(self, key: str) -> None:
+        self._lift_reservations()
+        del self.reserved[key]
+        self.place_reservations()
+        self.touch()
 
     def devices_of(self, uid: str) -> tuple[str, ...]:
         return self.wholes.get(uid, ())
 
-    def reassign_devices(self) -> None:
-        """Write whole GPUs down again after the node's GPUs were reported anew: known ones first."""
-        known, self.wholes = self.wholes, {}
-        for uid in sorted(known):
-            self._give_devices(self.pods[uid], known[uid], only_these=True)
-        for uid in sorted(self.pods):
-            request = self.pods[uid]
-            if request.whole_gpus and not _reserves(request):
-                self._give_devices(request, self.wholes.get(uid, ()))
+    def reassign_devices(self, recorded: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """Write whole GPUs down again: for pods with `recorded` ones exactly these, others keep theirs if they can."""
+        recorded = recorded or {}
+        self._lift_reservations()
+        before, self.wholes = self.wholes, {}
+        for gpu in self.gpus.values():
+            gpu.whole = None
+        self.restore_devices({uid: found for uid in recorded if (found := self.present(recorded[uid]))})
+        others = [uid for uid in sorted(self.pods) if uid not in recorded and self.pods[uid].whole_gpus]
+        others = [uid for uid in others if not _reserves(self.pods[uid])]
+        for uid in others:
+            self._give_devices(self.pods[uid], before.get(uid, ()), only_these=True)
+        for uid in others:
+            self._give_devices(self.pods[uid], self.wholes.get(uid, ()))
+        self.place_reservations()
+
+    def present(self, uuids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(uuid for uuid in uuids if uuid in self.gpus)
+
+    def place_reservations(self) -> None:
+        """Work out what the reservations hold beside the pods: to be called after any change of pods or GPUs."""
+        if not self.reserved:
+            return
+        self._lift_reservations()
+        leaving = {uid: self._held_by(uid) for kept in self.reserved.values() for uid in kept.after if uid in self.pods}
+        for key in sorted(self.reserved):
+            kept = self.reserved[key]
+            for resource, amount in {PODS: 1, **kept.resources}.items():
+                left = amount - _taken(leaving, kept.after, resource, amount)
+                if left:
+                    self.reserved_amounts[resource] = self.reserved_amounts.get(resource, 0) + left
+                if resource == names.NVIDIA_GPU and left:
+                    spare = [uuid for uuid, gpu in self.gpus.items() if gpu.takes_whole][:left]
+                    self.reserved_devices[key] = tuple(spare)
+                    for uuid in spare:
+                        self.gpus[uuid].give_whole(key)
+
+    def _lift_reservations(self) -> None:
+        if not self.reserved:
+            return
+        for key, uuids in self.reserved_devices.items():
+            for uuid in uuids:
+                if uuid in self.gpus and self.gpus[uuid].whole == key:
+                    self.gpus[uuid].take_back()
+        self.reserved_amounts.clear()
+        self.reserved_devices.clear()
+
+    def _held_by(self, uid: str) -> dict[str, int]:
+        return {PODS: 1, **self.pods[uid].resources}
 
     def restore_devices(self, wholes: dict[str, tuple[str, ...]]) -> None:
         """Write down exactly these, whatever else is on the GPUs by now."""
@@ -176,7 +245,10 @@ class NodeState:
             "ready": self.ready,
             "pods": sorted(self.pods),
             "used": self.used,
-            "reservations": self.reservations,
+            "reservation pods": self.reservation_pods,
+            "reserved": [_plain(self.reserved[key]) for key in sorted(self.reserved)],
+            "reserved amounts": self.reserved_amounts,
+            "reserved devices": self.reserved_devices,
             "ports": sorted((port.protocol, port.ip, port.port, count) for port, count in self.ports.items()),
             "wholes": self.wholes,
             "gpus": [gpu.record() for gpu in self.gpus.values()],
@@ -194,6 +266,22 @@ class NodeState:
                 self.gpus[uuid].give_whole(uid)
         if chosen:
             self.wholes[uid] = tuple(chosen)
+
+
+def _taken(leaving: dict[str, dict[str, int]], after: tuple[str, ...], resource: str, amount: int) -> int:
+    """How much of an amount these leaving pods still hold; it is taken off what they can hold for others."""
+    taken = 0
+    for uid in after:
+        held = leaving.get(uid, {})
+        part = min(held.get(resource, 0), amount - taken)
+        if part > 0:
+            held[resource] -= part
+            taken += part
+    return taken
+
+
+def _plain(reservation: Reservation) -> list[object]:
+    return [reservation.key, dict(reservation.resources), reservation.slices, reservation.owner, reservation.after]
 
 
 def _reserves(request: Request) -> bool:

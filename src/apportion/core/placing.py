@@ -2,71 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from apportion.apis.claims import claim_name
+import msgspec
+
 from apportion.apis.request import Request, SliceWant
 from apportion.core import scoring, search
 from apportion.core.facts import SlicePlacement
 from apportion.core.filters import gpus as gpu_rules
-from apportion.core.fleet import Fleet, SliceRecord
 from apportion.core.grid import Grid, Shape
 from apportion.core.node import NodeState
 from apportion.core.policies import PACK, SPREAD, Policy
 from apportion.core.scoring import MILLI, ORDER
 
 
-@dataclass(frozen=True)
-class Seat:
-    """A pod's place on one node. `held` are slices that it has there already; shares are (GPU, MiB)."""
+class Placement(msgspec.Struct, frozen=True):
+    """A pod's place on one node: new slices, whole GPUs (`devices`) or shares as (GPU, MiB)."""
 
     node: str
     price: int
-    slices: tuple[SlicePlacement, ...] = ()
-    held: tuple[SlicePlacement, ...] = ()
+    slices: tuple[tuple[SliceWant, SlicePlacement], ...] = ()
     devices: tuple[str, ...] = ()
     shares: tuple[tuple[str, int], ...] = ()
 
 
-def seat(node: NodeState, request: Request, policy: Policy, held: tuple[SlicePlacement, ...] = ()) -> Seat | None:
-    """The best place for the pod on this node by the policy, None if its GPUs cannot take it."""
+def placement(
+    node: NodeState, request: Request, policy: Policy, wants: Sequence[SliceWant] | None = None
+) -> Placement | None:
+    """The best place for the pod on this node by the policy, None if its GPUs cannot take it.
+
+    `wants` are the slices that it still needs, if it holds others already.
+    """
     if request.slices:
-        return _slice_seat(node, request, policy, held)
+        return _slice_placement(node, request.slices if wants is None else wants, policy)
     option = scoring.best_option(node, request, policy)
-    return numbered_seat(node, request, option.price, option.gpus) if option is not None else None
+    return numbered_placement(node, request, option.price, option.gpus) if option is not None else None
 
 
-def numbered_seat(node: NodeState, request: Request, price: int, numbers: tuple[int, ...]) -> Seat:
-    """The seat for a share or whole GPUs, its GPUs given by position."""
+def numbered_placement(node: NodeState, request: Request, price: int, numbers: tuple[int, ...]) -> Placement:
+    """The placement of a share or of whole GPUs, the GPUs given by position."""
     gpus = list(node.shareable()) if numbers else []
     chosen = [gpus[number] for number in numbers] if gpus else []
     share = request.share
     if share is None:
-        return Seat(node.name, price, devices=tuple(gpu.uuid for gpu in chosen))
-    return Seat(node.name, price, shares=tuple((gpu.uuid, share.mib_on(gpu.memory_mib)) for gpu in chosen))
+        return Placement(node.name, price, devices=tuple(gpu.uuid for gpu in chosen))
+    return Placement(node.name, price, shares=tuple((gpu.uuid, share.mib_on(gpu.memory_mib)) for gpu in chosen))
 
 
 def slice_price(
     grids: list[tuple[Grid, int]], wants: list[str], policy: Policy
-) -> tuple[int, list[search.Seat]] | None:
+) -> tuple[int, list[search.Position]] | None:
     """What slices of these profiles cost on these GPUs, and where they go; None if they do not fit."""
 
     def cost(index: int, before: int, after: int, _shape: Shape, start: int) -> tuple[int, ...]:
         return (policy.slice_price(grids[index][0], before, after, start),)
 
-    seats = search.arrange(grids, wants, cost)
-    if seats is None:
+    positions = search.arrange(grids, wants, cost)
+    if positions is None:
         return None
     states = [state for _, state in grids]
     total = 0
-    for profile, (index, start) in zip(wants, seats, strict=True):
+    for profile, (index, start) in zip(wants, positions, strict=True):
         grid = grids[index][0]
         shape = grid.shape(profile)
         assert shape is not None
         after = grid.put(states[index], shape, start)
         total += policy.slice_price(grid, states[index], after, start)
         states[index] = after
-    return total, seats
+    return total, positions
 
 
 def node_part(node: NodeState, policy: Policy) -> int:
@@ -80,44 +83,15 @@ def node_part(node: NodeState, policy: Policy) -> int:
     return ORDER * (share if policy.name == PACK else -share)
 
 
-def held_slices(fleet: Fleet, request: Request) -> tuple[SlicePlacement, ...] | None:
-    """Slices that the cluster already holds for this pod under the names that its wants have.
-
-    None if one of them is not what the pod asks for: such leftovers must go first.
-    """
-    records = {record.key: record for record in fleet.slices_of(request.uid)}
-    if not records:
-        return ()
-    held: list[SlicePlacement] = []
-    for want in request.slices:
-        record = records.pop(claim_name(request.uid, want.container, want.index), None)
-        if record is None:
-            continue
-        if record.profile != want.profile:
-            return None
-        held.append(_held(want, record))
-    return tuple(held) if not records else None
-
-
-def _slice_seat(node: NodeState, request: Request, policy: Policy, held: tuple[SlicePlacement, ...]) -> Seat | None:
-    has = {(piece.container, piece.index) for piece in held}
-    wants = [want for want in request.slices if (want.container, want.index) not in has]
+def _slice_placement(node: NodeState, wants: Sequence[SliceWant], policy: Policy) -> Placement | None:
     gpus = gpu_rules.sliceable_gpus(node)
     priced = slice_price([(gpu.grid, gpu.state) for gpu in gpus], [want.profile for want in wants], policy)
     if priced is None:
         return None
-    price, seats = priced
-    placements = []
-    for want, (index, start) in zip(wants, seats, strict=True):
+    price, positions = priced
+    placed = []
+    for want, (index, start) in zip(wants, positions, strict=True):
         shape = gpus[index].grid.shape(want.profile)
         assert shape is not None
-        placements.append(_placement(want, gpus[index].uuid, start, shape.size))
-    return Seat(node.name, node_part(node, policy) + price, tuple(placements), held)
-
-
-def _placement(want: SliceWant, gpu: str, start: int, size: int) -> SlicePlacement:
-    return SlicePlacement(want.container, want.containers, want.index, want.profile, gpu, start, size)
-
-
-def _held(want: SliceWant, record: SliceRecord) -> SlicePlacement:
-    return _placement(want, record.gpu, record.start, record.size)
+        placed.append((want, SlicePlacement(gpus[index].uuid, want.profile, start, shape.size)))
+    return Placement(node.name, node_part(node, policy) + price, tuple(placed))

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from apportion.apis import names
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
-from apportion.core import placing, pricing
+from apportion.core import equivalence, placing, pricing
 from apportion.core.board import Board, Numbers
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.filters import nodes as node_rules
+from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
 from apportion.core.preferences import static_wish
@@ -46,10 +46,10 @@ class Ranking:
         self._standing: Numbers | None = None
         self._seen = 0
 
-    def best(self, request: Request) -> placing.Seat | None:
-        """A seat on the node with the lowest price, the first by name among equals; None if no node can take it."""
+    def best(self, fleet: Fleet, request: Request) -> placing.Placement | None:
+        """A place on the node with the lowest price, the first by name among equals; None if no node can take it."""
         board = self._board
-        board.sync()
+        board.sync(fleet)
         valid = (board.layout, self._policy.edition)
         if valid != self._valid:
             self._valid = valid
@@ -61,7 +61,7 @@ class Ranking:
         row = self._row(request, standing)
         row.refresh(standing, everything=self._every_node)
         number = int(row.prices.argmin())
-        return row.seat(number, request) if row.prices[number] != NEVER else None
+        return row.placement(number, request) if row.prices[number] != NEVER else None
 
     def _follow(self) -> Numbers:
         """Keep what every price on a node needs up to date, once for all classes."""
@@ -76,7 +76,7 @@ class Ranking:
         return self._standing
 
     def _row(self, request: Request, standing: Numbers) -> _Row:
-        key = class_of(request)
+        key = equivalence.node_class(request)
         row = self._rows.pop(key, None)
         if row is None:
             if len(self._rows) >= _MOST_CLASSES:
@@ -116,14 +116,14 @@ class _Row:
             self._price(np.fromiter(changed, np.int64, len(changed)), standing)
         self._seen, self._seen_facts = board.log.end, board.facts_log.end
 
-    def seat(self, number: int, request: Request) -> placing.Seat:
+    def placement(self, number: int, request: Request) -> placing.Placement:
         node = self._board.rows[number]
         if self._one_by_one:
-            found = placing.seat(node, request, self._policy)
+            found = placing.placement(node, request, self._policy)
             assert found is not None, "a node with a price has a place"
             return found
         price = int(self.prices[number]) + _WISH * int(self._wish[number])
-        return placing.numbered_seat(node, request, price, self._gpus_on(node, number, request))
+        return placing.numbered_placement(node, request, price, self._gpus_on(node, number, request))
 
     def _gpus_on(self, node: NodeState, number: int, request: Request) -> tuple[int, ...]:
         if request.share is not None:
@@ -175,8 +175,8 @@ class _Row:
 
     def _price_one(self, node: NodeState) -> int:
         if not self._request.slices:
-            seat = placing.seat(node, self._request, self._policy)
-            return seat.price if seat is not None else NEVER
+            found = placing.placement(node, self._request, self._policy)
+            return found.price if found is not None else NEVER
         if not node.ready:
             return NEVER
         grids = gpu_rules.sliceable(node)
@@ -187,16 +187,3 @@ class _Row:
             self._slices[key] = priced[0] if priced else None
         price = self._slices[key]
         return NEVER if price is None else price + placing.node_part(node, self._policy)
-
-
-def class_of(request: Request) -> Hashable:
-    """Requests of one class get the same price on every node."""
-    rules = request.rules
-    return (
-        tuple(request.resources.items()),
-        request.whole_gpus,
-        request.share and (request.share.milli, request.share.memory_mib, request.share.devices),
-        tuple(want.profile for want in request.slices),
-        request.node_name,
-        b"" if rules == _NO_RULES else msgspec.json.encode(rules),
-    )

@@ -1,9 +1,20 @@
-"""Why a node cannot take a pod: a code with its numbers. `sentences` turns them into text."""
+"""Why a pod has to wait: one row for each reason, and nothing else to touch when a new one comes.
+
+A row says what the reason is called, at which layer the pod is held up, how it is put into words, which changes in
+the cluster can help against it, and what could be relaxed. Filters give a row with its numbers (`Reason`); rows about
+the pod as a whole have no nodes. In the words {has}, {does} and {is_} follow the number of nodes; {subject}, {need},
+{used} and {total} are the reason's own.
+"""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import NamedTuple
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import NamedTuple, Self
+
+from apportion.core import relaxations
+from apportion.core.changes import Happened
+from apportion.core.relaxations import Relaxation
 
 
 class Layer(StrEnum):
@@ -17,35 +28,191 @@ class Layer(StrEnum):
     PLACEMENT = "placement"
 
 
+class Scope(Enum):
+    """Which change of a helpful kind counts: one on the very node, one on any node, or one of the pod's own."""
+
+    NODE = "node"
+    FLEET = "fleet"
+    POD = "pod"
+
+
+_NODE = frozenset({Happened.NODE_CHANGED})
+_SLICES = _NODE | {Happened.SLICE_FREED}
+_PODS_END = _NODE | {Happened.POD_GONE}
+_PODS_COME = _NODE | {Happened.POD_CAME}
+_STORAGE = _NODE | {Happened.STORAGE_CHANGED}
+_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE
+
+
+@dataclass(frozen=True)
+class Row:
+    """One reason. `partly` are other words for when some of what is needed is free; `ends_pods` if pods that end on
+    the node can help."""
+
+    code: str
+    words: str
+    layer: Layer = Layer.NODE
+    helped_by: frozenset[Happened] = _NODE
+    scope: Scope = Scope.NODE
+    relaxation: Relaxation | None = None
+    ends_pods: bool = False
+    partly: str = ""
+
+
 class Code(StrEnum):
+    """The table."""
+
+    row: Row
+
+    def __new__(cls, row: Row) -> Self:
+        member = str.__new__(cls, row.code)
+        member._value_ = row.code
+        member.row = row
+        return member
+
     # The node itself
-    WRONG_NODE = "WrongNode"
-    CORDONED = "Cordoned"
-    TAINT = "UntoleratedTaint"
-    SELECTOR = "NodeSelector"
-    AFFINITY = "NodeAffinity"
-    PORTS = "HostPorts"
-    RESOURCE = "InsufficientResource"
-    PODS = "TooManyPods"
+    WRONG_NODE = Row("WrongNode", "{is_} not the node that the pod is tied to")
+    CORDONED = Row(
+        "Cordoned",
+        "{is_} cordoned",
+        relaxation=Relaxation("uncordon node {node}", relaxations.uncordoned, of_node=True),
+    )
+    TAINT = Row(
+        "UntoleratedTaint",
+        "{has} the untolerated taint {subject}",
+        relaxation=Relaxation("tolerate the taint {subject}", relaxations.tolerating),
+    )
+    SELECTOR = Row(
+        "NodeSelector",
+        "{does} not have the label {subject}",
+        relaxation=Relaxation("remove {subject} from the pod's node selector", relaxations.without_selector),
+    )
+    AFFINITY = Row(
+        "NodeAffinity",
+        "{does} not match the pod's node affinity",
+        relaxation=Relaxation("relax the pod's required node affinity", relaxations.without_node_affinity),
+    )
+    PORTS = Row(
+        "HostPorts",
+        "{has} host port {subject} in use",
+        helped_by=_PODS_END,
+        relaxation=Relaxation("give up host port {subject}", relaxations.without_port),
+        ends_pods=True,
+    )
+    RESOURCE = Row(
+        "InsufficientResource",
+        "{has} too little {subject} (need {need}, {used} of {total} in use)",
+        helped_by=_PODS_END,
+        ends_pods=True,
+    )
+    PODS = Row("TooManyPods", "{has} as many pods as allowed", helped_by=_PODS_END, ends_pods=True)
+
     # Volumes
-    VOLUME_NODE = "VolumeNodeAffinity"
-    VOLUME_CLAIM = "VolumeClaim"
-    VOLUME_BUSY = "VolumeInUse"
-    VOLUME_LIMIT = "VolumeLimit"
+    VOLUME_NODE = Row(
+        "VolumeNodeAffinity",
+        "{is_} out of reach for volume claim {subject}",
+        helped_by=_STORAGE,
+        scope=Scope.FLEET,
+    )
+    VOLUME_CLAIM = Row(
+        "VolumeClaim",
+        "cannot serve volume claim {subject}, which is missing, unbound or being deleted",
+        helped_by=_STORAGE,
+        scope=Scope.FLEET,
+    )
+    VOLUME_BUSY = Row(
+        "VolumeInUse",
+        "cannot serve volume claim {subject}, which another pod uses alone",
+        helped_by=_STORAGE | _PODS_END,
+        scope=Scope.FLEET,
+    )
+    VOLUME_LIMIT = Row(
+        "VolumeLimit",
+        "{has} no room for another volume of {subject}",
+        helped_by=_STORAGE | _PODS_END,
+        scope=Scope.FLEET,
+    )
+
     # Other pods
-    SPREAD = "TopologySpread"
-    SPREAD_LABEL = "TopologySpreadLabel"
-    NEAR = "PodAffinity"
-    APART = "PodAntiAffinity"
-    KEPT_APART = "ExistingPodAntiAffinity"
+    SPREAD = Row(
+        "TopologySpread",
+        "{does} not keep the spread over {subject}",
+        helped_by=_PODS_END | _PODS_COME,
+        scope=Scope.FLEET,
+        relaxation=Relaxation("relax the pod's topology spread over {subject}", relaxations.without_spread),
+        ends_pods=True,
+    )
+    SPREAD_LABEL = Row(
+        "TopologySpreadLabel",
+        "{has} no label {subject} to spread over",
+        scope=Scope.FLEET,
+        relaxation=Relaxation("relax the pod's topology spread over {subject}", relaxations.without_spread),
+    )
+    NEAR = Row(
+        "PodAffinity",
+        "{is_} not near the pods that the pod wants to be near",
+        helped_by=_PODS_COME,
+        scope=Scope.FLEET,
+        relaxation=Relaxation("relax the pod's required pod affinity", relaxations.without_affinity),
+    )
+    APART = Row(
+        "PodAntiAffinity",
+        "{is_} too near pods that the pod wants to be apart from",
+        helped_by=_PODS_END,
+        scope=Scope.FLEET,
+        relaxation=Relaxation("relax the pod's required pod anti-affinity", relaxations.without_anti_affinity),
+        ends_pods=True,
+    )
+    KEPT_APART = Row(
+        "ExistingPodAntiAffinity",
+        "{has} pods near that want to be apart from this one",
+        helped_by=_PODS_END,
+        scope=Scope.FLEET,
+        ends_pods=True,
+    )
+
     # GPUs
-    NOT_MIG_CAPABLE = "NotMigCapable"
-    AGENT_NOT_READY = "AgentNotReady"
-    NO_PROFILE = "NoSuchProfile"
-    NO_PLACE = "NoFreePlace"
-    NO_DEVICE = "NoFreeGpu"
-    NO_MEMORY = "NoFreeGpuMemory"
-    LEFTOVER_CLAIMS = "LeftoverClaims"
+    NOT_MIG_CAPABLE = Row(
+        "NotMigCapable",
+        "{has} no label nvidia.com/mig.capable=true",
+        relaxation=Relaxation("label node {node} nvidia.com/mig.capable=true", relaxations.mig_capable, of_node=True),
+    )
+    AGENT_NOT_READY = Row(
+        "AgentNotReady",
+        "{has} no ready node agent",
+        relaxation=Relaxation("bring the node agent of {node} up", relaxations.agent_ready, of_node=True),
+    )
+    NO_PROFILE = Row("NoSuchProfile", "{has} no GPU with profile {subject}", Layer.PLACEMENT)
+    NO_PLACE = Row(
+        "NoFreePlace",
+        "{has} no free place ({used} of {total} places of {subject} in use)",
+        Layer.PLACEMENT,
+        helped_by=_SLICES,
+        ends_pods=True,
+        partly="{has} no free place for {need} x {subject} ({used} of {total} places in use)",
+    )
+    NO_DEVICE = Row(
+        "NoFreeGpu",
+        "{has} too few free GPUs (need {need}, {used} of {total} in use)",
+        Layer.PLACEMENT,
+        helped_by=_PODS_END,
+        ends_pods=True,
+    )
+    NO_MEMORY = Row(
+        "NoFreeGpuMemory",
+        "{has} too little free memory on one GPU (need {need} MiB)",
+        Layer.MEMORY,
+        helped_by=_PODS_END,
+        ends_pods=True,
+    )
+
+    # The pod as a whole: no node has a part in it
+    GATED = Row("Gated", "scheduling gates hold it back: {subject}", Layer.ADMISSION, scope=Scope.POD)
+    NO_SHARING = Row("NoSharing", "GPU sharing is not switched on in this cluster", Layer.PLACEMENT, scope=Scope.FLEET)
+    CLAIMS_LEAVING = Row("ClaimsLeaving", "its former slices are still being freed", Layer.PLACEMENT, scope=Scope.POD)
+    CLAIMS_GIVEN_UP = Row("ClaimsGivenUp", "its claims are given up: {subject}", Layer.PLACEMENT, scope=Scope.POD)
+    NO_NODES = Row("NoNodes", "", scope=Scope.FLEET)
+    NOT_PLACED = Row("NotPlaced", "", Layer.PLACEMENT, helped_by=_ANYTHING, scope=Scope.FLEET)
 
 
 class Reason(NamedTuple):
@@ -56,16 +223,3 @@ class Reason(NamedTuple):
     need: int = 0
     free: int = 0
     total: int = 0
-
-
-LAYERS = {
-    Code.NO_PROFILE: Layer.PLACEMENT,
-    Code.NO_PLACE: Layer.PLACEMENT,
-    Code.NO_DEVICE: Layer.PLACEMENT,
-    Code.LEFTOVER_CLAIMS: Layer.PLACEMENT,
-    Code.NO_MEMORY: Layer.MEMORY,
-}
-
-
-def layer_of(code: Code) -> Layer:
-    return LAYERS.get(code, Layer.NODE)

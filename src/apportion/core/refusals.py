@@ -1,4 +1,4 @@
-"""Why a pod has to wait, as data: numbers per group of nodes, and the cheapest change that would help."""
+"""Why a pod has to wait, as data: numbers per set of nodes, and the cheapest change that would help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from apportion.apis import names
 from apportion.apis.request import Request
-from apportion.core.reasons import Code, Layer, Reason, layer_of
+from apportion.core.reasons import Code, Layer, Reason
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,32 @@ class Remedy:
     pods: tuple[str, ...] = ()
     uids: tuple[str, ...] = ()
     count: int = 0
-    code: str = ""
+    code: Code | None = None
+
+    @property
+    def changes_pod(self) -> bool:
+        """It changes what the pod asks for, and nothing in the cluster."""
+        if self.code is not None and self.code.row.relaxation is not None:
+            return not self.code.row.relaxation.of_node
+        return self.kind in {"profile", "model"}
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A pod that cannot be placed now."""
+    """A pod that cannot be placed now. `detail` is the reason in words where no node has a part in it."""
 
     uid: str
     pod: str
     wants: tuple[tuple[str, int], ...]
-    layer: Layer
-    code: str
-    total_nodes: int
+    code: Code
+    total_nodes: int = 0
     groups: tuple[NodeGroup, ...] = ()
     remedy: Remedy | None = None
     detail: str = ""
+
+    @property
+    def layer(self) -> Layer:
+        return self.code.row.layer
 
 
 def wants_of(request: Request) -> tuple[tuple[str, int], ...]:
@@ -91,19 +101,26 @@ def grouped(reasons: Mapping[str, Reason]) -> tuple[NodeGroup, ...]:
 def from_reasons(request: Request, reasons: Mapping[str, Reason], remedy: Remedy | None = None) -> Refusal:
     groups = grouped(reasons)
     # The layer that a pod reaches last on some node is where it is really held up.
-    deepest = max(groups, key=lambda group: (list(Layer).index(layer_of(group.code)), len(group.nodes)), default=None)
+    deepest = max(groups, key=lambda group: (_LAYERS.index(group.code.row.layer), len(group.nodes)), default=None)
     return Refusal(
         uid=request.uid,
         pod=request.key,
         wants=wants_of(request),
-        layer=layer_of(deepest.code) if deepest else Layer.NODE,
-        code=deepest.code if deepest else "NoNodes",
+        code=deepest.code if deepest else Code.NO_NODES,
         total_nodes=len(reasons),
         groups=groups,
         remedy=remedy,
     )
 
 
+def of_pod(request: Request, code: Code, subject: str = "") -> Refusal:
+    """A refusal that no node has a part in."""
+    return Refusal(request.uid, request.key, wants_of(request), code, detail=code.row.words.format(subject=subject))
+
+
 def unexplained(request: Request) -> Refusal:
     """A refusal for whoever only wants to know that there is no place."""
-    return Refusal(request.uid, request.key, (), Layer.PLACEMENT, "NotPlaced", 0)
+    return Refusal(request.uid, request.key, (), Code.NOT_PLACED)
+
+
+_LAYERS = list(Layer)

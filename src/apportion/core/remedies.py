@@ -6,7 +6,6 @@ proposes one tries it out first, so that an answer is never a guess.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -14,12 +13,10 @@ import msgspec
 
 from apportion.apis import names, profiles
 from apportion.apis.noderules import NodeRules
-from apportion.apis.pods import Toleration
 from apportion.apis.request import Request
 from apportion.core.facts import GpuFacts, NodeFacts
 from apportion.core.fleet import Fleet
 from apportion.core.node import MILLI, NodeState
-from apportion.core.reasons import Code
 from apportion.core.refusals import Remedy
 
 SMALLER, MODEL, QUOTA, FREE, RULE, ADD = "profile", "model", "quota", "free", "rule", "add"
@@ -37,7 +34,9 @@ def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
                 end_pod(fleet, uid)
             return request
         case "rule":
-            return relax(fleet, request, Code(remedy.code), remedy.subject, remedy.node)
+            relaxation = remedy.code.row.relaxation if remedy.code else None
+            assert relaxation is not None
+            return relaxation.apply(fleet, request, remedy.subject, remedy.node)
         case "add":
             add_twin(fleet, remedy.node)
             return request
@@ -109,48 +108,6 @@ def end_pod(fleet: Fleet, uid: str) -> None:
     for share in fleet.shares_of(uid):
         fleet.remove_share(share.key)
     fleet.remove_pod(uid)
-
-
-def relax(fleet: Fleet, request: Request, code: Code, subject: str, node: str) -> Request:
-    """Without the rule that stands in the way on this node: the pod's rule, or the node's state."""
-    rules = request.rules
-    state = fleet.nodes[node]
-    assert state.facts is not None
-    match code:
-        case Code.CORDONED:
-            fleet.set_node(dataclasses.replace(state.facts, unschedulable=False))
-        case Code.AGENT_NOT_READY:
-            fleet.set_gpus(node, [gpu.facts for gpu in state.gpus.values()], ready=True)
-        case Code.NOT_MIG_CAPABLE:
-            labels = {**state.facts.labels, names.MIG_CAPABLE_LABEL: "true"}
-            fleet.set_node(dataclasses.replace(state.facts, labels=labels))
-        case _:
-            return msgspec.structs.replace(request, rules=without(rules, code, subject))
-    return request
-
-
-def without(rules: NodeRules, code: Code, subject: str) -> NodeRules:
-    """The pod's rules without the one that the code names."""
-    changes: dict[str, object] = {}
-    match code:
-        case Code.TAINT:
-            key = subject.split(":", 1)[0].split("=", 1)[0]
-            changes["tolerations"] = (*rules.tolerations, Toleration(key=key, operator="Exists"))
-        case Code.SELECTOR:
-            changes["selector"] = tuple((key, value) for key, value in rules.selector if f"{key}={value}" != subject)
-        case Code.AFFINITY:
-            changes["required"] = None
-        case Code.PORTS:
-            changes["ports"] = tuple(port for port in rules.ports if f"{port.port}/{port.protocol}" != subject)
-        case Code.NEAR:
-            changes["affinity"] = ()
-        case Code.APART:
-            changes["anti_affinity"] = ()
-        case Code.SPREAD | Code.SPREAD_LABEL:
-            changes["spread"] = ()
-        case _:
-            pass
-    return msgspec.structs.replace(rules, **changes)
 
 
 def add_twin(fleet: Fleet, like: str) -> str:

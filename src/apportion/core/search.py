@@ -18,7 +18,7 @@ import numpy.typing as npt
 from apportion.core.grid import Grid, Shape
 from apportion.core.potential import worth
 
-Seat = tuple[int, int]  # which GPU, which start
+Position = tuple[int, int]  # which GPU, which start
 Cost = Callable[[int, int, int, Shape, int], tuple[int, ...]]  # GPU, state before, state after, shape, start
 Counts = tuple[int, ...]  # how many of each wanted profile
 Table = npt.NDArray[np.int64]
@@ -26,13 +26,13 @@ Table = npt.NDArray[np.int64]
 _DOMINANCE_UP_TO = 3000  # more candidates than this are not compared with each other
 
 
-def arrange(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
-    """A seat for each want, in the order of the wants; None if there is no legal combination."""
+def arrange(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Position] | None:
+    """A position for each want, in the order of the wants; None if there is no legal combination."""
     if len(wants) > 1 and not _hopeful(gpus, wants):
         return None
-    seats = _greedily(gpus, wants, cost)
-    if seats is not None or len(wants) == 1:
-        return seats
+    positions = _greedily(gpus, wants, cost)
+    if positions is not None or len(wants) == 1:
+        return positions
     return _greedily(gpus, wants, _careful(gpus)) or _exactly(gpus, wants, cost)
 
 
@@ -69,9 +69,9 @@ def _careful(gpus: Sequence[tuple[Grid, int]]) -> Cost:
     return cost
 
 
-def _greedily(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
+def _greedily(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Position] | None:
     states = [state for _, state in gpus]
-    seats: list[Seat | None] = [None] * len(wants)
+    positions: list[Position | None] = [None] * len(wants)
     for number in _largest_first(gpus, wants):
         best: tuple[tuple[int, ...], int, int, int] | None = None
         for index, (grid, _) in enumerate(gpus):
@@ -86,8 +86,8 @@ def _greedily(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost
         if best is None:
             return None
         _, index, start, states[index] = best
-        seats[number] = (index, start)
-    return [seat for seat in seats if seat is not None]
+        positions[number] = (index, start)
+    return [position for position in positions if position is not None]
 
 
 def _largest_first(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> list[int]:
@@ -100,19 +100,19 @@ def _largest_first(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> li
     return sorted(range(len(wants)), key=lambda number: (keys[wants[number]], number))
 
 
-def _exactly(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Seat] | None:
+def _exactly(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Position] | None:
     profiles = tuple(sorted(set(wants)))
     fillings = _divide(gpus, profiles, [wants.count(profile) for profile in profiles])
     if fillings is None:
         return None
     waiting = {profile: [n for n, want in enumerate(wants) if want == profile] for profile in profiles}
-    seats: dict[int, Seat] = {}
+    positions: dict[int, Position] = {}
     for index, filling in enumerate(fillings):
         grid, state = gpus[index]
         members = [profile for profile, count in zip(profiles, filling, strict=True) for _ in range(count)]
         for profile, start in _cheapest(grid, state, members, index, cost):
-            seats[waiting[profile].pop(0)] = (index, start)
-    return [seats[number] for number in range(len(wants))]
+            positions[waiting[profile].pop(0)] = (index, start)
+    return [positions[number] for number in range(len(wants))]
 
 
 def _divide(gpus: Sequence[tuple[Grid, int]], profiles: tuple[str, ...], counts: list[int]) -> list[Counts] | None:

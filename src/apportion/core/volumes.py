@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from apportion.apis.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 
@@ -12,15 +13,17 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 @dataclass(frozen=True)
 class ClaimFacts:
-    """One PersistentVolumeClaim. `volume` is set once it is bound."""
+    """One PersistentVolumeClaim. `volume` is set once it is bound, `selected_node` once it is to be provisioned."""
 
     volume: str = ""
+    selected_node: str = ""
     storage_class: str = ""
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
     size: int = 0
     selector: LabelSelector | None = None
     deleting: bool = False
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class VolumeFacts:
     volume_mode: str = "Filesystem"
     size: int = 0
     phase: str = "Available"
+    version: str = field(default="", compare=False)  # of the object, for whoever changes it
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,13 @@ class ClassFacts:
     allowed_topologies: tuple[NodeSelectorTerm, ...] = ()
 
 
+class VolumeChoice(NamedTuple):
+    """What a claim is to get: a ready-made volume, or one that is provisioned for this node."""
+
+    node: str
+    volume: str = ""
+
+
 @dataclass
 class Storage:
     """All of them. A fleet that has never been told of storage does not judge by it."""
@@ -53,3 +64,4 @@ class Storage:
     claims: dict[str, ClaimFacts] = field(default_factory=dict)  # namespace/name
     volumes: dict[str, VolumeFacts] = field(default_factory=dict)
     classes: dict[str, ClassFacts] = field(default_factory=dict)
+    chosen: dict[str, VolumeChoice] = field(default_factory=dict)  # for claims whose choice is not visible yet

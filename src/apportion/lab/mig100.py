@@ -21,6 +21,7 @@ from apportion.core import cycle
 from apportion.core.catalog import Catalog, Model, Profile
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.grid import Grid
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.potential import unusable
 
@@ -122,7 +123,9 @@ class _Hundred:
         self._end_until(slot)
         want = SliceWant("main", ("main",), PROFILES[kind].name, 0)
         request = Request(uid=f"pod-{slot}", namespace="mig100", name=f"pod-{slot}", slices=(want,))
-        placed = isinstance(cycle.decide(self._fleet, [request], self._policy, explained=False), cycle.Plan)
+        placed = isinstance(
+            cycle.decide(self._fleet, Group.of(request), self._policy, explained=False), cycle.Statement
+        )
         if placed:
             heapq.heappush(self._ends, (slot + duration, request.uid))
         return placed

@@ -19,6 +19,7 @@ from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from apportion.core import cycle
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
+from apportion.core.groups import Group
 from apportion.core.mix import Mix
 from apportion.core.policies import Policy
 from apportion.lab.baselines import BASELINES
@@ -115,7 +116,7 @@ def _placer(trace: Trace, arrival: Arrival, policy: str) -> Callable[[int, int],
     def place(number: int, index: int) -> bool:
         uid = f"pod-{number}"
         request = msgspec.structs.replace(requests[index], uid=uid, name=uid)
-        return isinstance(cycle.decide(fleet, [request], core, explained=False), cycle.Plan)
+        return isinstance(cycle.decide(fleet, Group.of(request), core, explained=False), cycle.Statement)
 
     return place
 

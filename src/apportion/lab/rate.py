@@ -59,10 +59,10 @@ class _Contender:
         pods = self._pods[count * turn // _TURNS : count * (turn + 1) // _TURNS]
         started = time.process_time()
         for pod in pods:
-            seat = self._ranking.best(pod)
-            if seat is not None:
-                cycle.assume(self._fleet, pod, seat)
-            self._places.append(seat.node if seat is not None else "-")
+            found = self._ranking.best(self._fleet, pod)
+            if found is not None:
+                cycle.assume(self._fleet, pod, found)
+            self._places.append(found.node if found is not None else "-")
         self._seconds += time.process_time() - started
         progress(len(pods))
 

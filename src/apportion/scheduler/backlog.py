@@ -1,24 +1,23 @@
-"""Pods that wait for a node: ready to be decided, parked until something changes, or under way.
+"""Groups of pods that wait for nodes: ready to be decided, parked until something changes, or under way.
 
-The unit is a group of pods (of one, until gangs come); which group comes first is the business of one
-function, `by_priority_and_age`, that can be exchanged.
+Which group comes first is the business of one function, `by_priority_and_age`, that can be exchanged.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cached_property
-
-import msgspec
 
 from apportion.apis.request import Request
+from apportion.core import equivalence
+from apportion.core.changes import Change
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Group, key_of
 from apportion.core.refusals import Refusal
 from apportion.scheduler.changes import Changes
-from apportion.view.changes import Change
 
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 30.0
@@ -33,60 +32,66 @@ class Stage(Enum):
 
 @dataclass
 class Waiting:
-    """One pod that waits."""
+    """One group that waits."""
 
-    request: Request
+    group: Group
     since: float
     stage: Stage = Stage.READY
     refusal: Refusal | None = None
     attempts: int = 0
     not_before: float = 0.0
+    _class: tuple[Group, frozenset[str], bool, Hashable] | None = None
 
     @property
-    def uid(self) -> str:
-        return self.request.uid
+    def key(self) -> str:
+        return self.group.key
 
-    @cached_property
-    def wish(self) -> bytes:
-        """What it asks for, apart from who asks: equal for pods that can be decided alike."""
-        anybody = msgspec.structs.replace(self.request, uid="", name="", created="", owner=None)
-        return msgspec.json.encode(anybody)
+    def class_on(self, fleet: Fleet) -> Hashable:
+        """Equal for groups that are decided alike on this fleet."""
+        known = self._class
+        apart = bool(fleet.apart)
+        if known is None or known[0] is not self.group or known[1] is not fleet.apart_labels or known[2] != apart:
+            found = equivalence.group_class(fleet, self.group)
+            known = self._class = (self.group, fleet.apart_labels, apart, found)
+        return known[3]
 
 
 Order = Callable[[Iterable[Waiting]], list[Waiting]]
 
 
 def by_priority_and_age(waiting: Iterable[Waiting]) -> list[Waiting]:
-    """The highest priority first, then the oldest pod; names settle the rest."""
-    return sorted(
-        waiting,
-        key=lambda entry: (
-            -entry.request.priority,
-            entry.request.created,
-            entry.request.namespace,
-            entry.request.name,
-            entry.uid,
-        ),
-    )
+    """The highest priority first, then the oldest; names settle the rest."""
+    return sorted(waiting, key=_priority_and_age)
+
+
+def _priority_and_age(entry: Waiting) -> tuple[int, str, str, str, str]:
+    group = entry.group
+    first = group.members[0]
+    return -group.priority, group.created, first.namespace, first.name, group.key
 
 
 class Backlog:
-    """All pods of ours that have no node."""
+    """All groups of ours with pods that have no node."""
 
     def __init__(self, now: Callable[[], float], *, order: Order = by_priority_and_age) -> None:
         self._now = now
         self._order = order
         self._entries: dict[str, Waiting] = {}
+        self._groups: dict[str, str] = {}  # pod -> its group
         self._ready: set[str] = set()
         self._under_way: set[str] = set()
         self._timers: list[tuple[float, str]] = []
-        self._due: dict[str, float] = {}  # of several times of a pod the earliest counts
+        self._due: dict[str, float] = {}  # of several times of a group the earliest counts
 
     def __len__(self) -> int:
-        return len(self._entries)
+        """Pods that wait."""
+        return len(self._groups)
 
-    def get(self, uid: str) -> Waiting | None:
-        return self._entries.get(uid)
+    def get(self, key: str) -> Waiting | None:
+        return self._entries.get(key)
+
+    def group_of(self, uid: str) -> str | None:
+        return self._groups.get(uid)
 
     def count(self, stage: Stage) -> int:
         known = {Stage.READY: len(self._ready), Stage.UNDER_WAY: len(self._under_way)}
@@ -94,62 +99,77 @@ class Backlog:
 
     @property
     def busy(self) -> bool:
-        """Plans are being committed."""
+        """Statements are being committed."""
         return bool(self._under_way)
 
     # From the cluster
 
     def offer(self, request: Request) -> bool:
         """A pod wants a place; True if that is news (a pod that only reports its state again is none)."""
-        entry = self._entries.get(request.uid)
+        key = key_of(request)
+        entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[request.uid] = Waiting(request, self._now())
-        elif entry.request == request:
+            entry = self._entries[key] = Waiting(Group.of(request, key=key), self._now())
+        elif request in entry.group.members:
             return False
-        entry.request = request
-        entry.__dict__.pop("wish", None)
+        else:
+            entry.group = entry.group.including(request)
+        self._groups[request.uid] = key
         if entry.stage is not Stage.UNDER_WAY:
             self._make_ready(entry)
         return True
 
     def withdraw(self, uid: str) -> bool:
         """A pod that is bound, gone, gated or somebody else's."""
-        self._ready.discard(uid)
-        self._under_way.discard(uid)
-        return self._entries.pop(uid, None) is not None
+        key = self._groups.pop(uid, None)
+        if key is None:
+            return False
+        entry = self._entries[key]
+        left = entry.group.without((uid,))
+        if left is not None:
+            entry.group = left
+            return True
+        self._ready.discard(key)
+        self._under_way.discard(key)
+        del self._entries[key]
+        return True
 
     # From decisions
 
     def take(self, changes: Iterable[Change]) -> list[Waiting]:
-        """The pods to decide about now, in order: new ones, those whose time has come, those woken."""
+        """The groups to decide about now, in order: new ones, those whose time has come, those woken."""
         self._pass_time()
         happened = Changes(changes)
         if happened and self.count(Stage.PARKED):
             for entry in self._entries.values():
-                if entry.stage is Stage.PARKED and entry.refusal is not None and happened.can_help(entry.refusal):
+                if (
+                    entry.stage is Stage.PARKED
+                    and entry.refusal is not None
+                    and happened.can_help(entry.group, entry.refusal)
+                ):
                     self._make_ready(entry)
         now = self._now()
-        taken = [self._entries[uid] for uid in self._ready if self._entries[uid].not_before <= now]
-        self._ready.difference_update(entry.uid for entry in taken)
+        taken = [self._entries[key] for key in self._ready if self._entries[key].not_before <= now]
+        self._ready.difference_update(entry.key for entry in taken)
         return self._order(taken)
 
     def start(self, entry: Waiting) -> None:
-        """Its plan is being committed."""
+        """Its statement is being committed."""
         entry.stage, entry.refusal = Stage.UNDER_WAY, None
-        self._ready.discard(entry.uid)  # it may have been offered anew while the round took breath
-        self._under_way.add(entry.uid)
+        self._ready.discard(entry.key)  # it may have been offered anew while others were decided about
+        self._under_way.add(entry.key)
 
     def park(self, entry: Waiting, refusal: Refusal | None) -> None:
-        """It waits for a change (without a refusal: for a change of the pod itself)."""
+        """It waits for a change (without a refusal: for a change of its pods themselves)."""
         entry.stage, entry.refusal = Stage.PARKED, refusal
-        self._ready.discard(entry.uid)
-        self._under_way.discard(entry.uid)
+        self._ready.discard(entry.key)
+        self._under_way.discard(entry.key)
         if refusal is not None:
-            self._at(self._now() + LOOK_AGAIN_SECONDS, entry.uid)
+            self._at(self._now() + LOOK_AGAIN_SECONDS, entry.key)
 
-    def retry(self, uid: str, *, failed: bool = True) -> None:
-        """Its plan was not carried out: decide anew, later and later after each failure."""
-        entry = self._entries.get(uid)
+    def retry(self, key: str, *, failed: bool = True) -> None:
+        """Its statement was not carried out: decide anew, later and later after each failure."""
+        entry = self._entries.get(key)
         if entry is None:
             return
         entry.attempts = entry.attempts + 1 if failed else 0
@@ -157,30 +177,30 @@ class Backlog:
         entry.not_before = self._now() + delay
         self._make_ready(entry)
         if failed:
-            self._at(entry.not_before, uid)
+            self._at(entry.not_before, key)
 
     def next_time(self) -> float | None:
-        """When a pod is due by the clock alone."""
+        """When a group is due by the clock alone."""
         while self._timers and self._timers[0][1] not in self._entries:
             self._due.pop(heapq.heappop(self._timers)[1], None)
         return self._timers[0][0] if self._timers else None
 
-    def _at(self, moment: float, uid: str) -> None:
-        if moment < self._due.get(uid, math.inf):
-            self._due[uid] = moment
-            heapq.heappush(self._timers, (moment, uid))
+    def _at(self, moment: float, key: str) -> None:
+        if moment < self._due.get(key, math.inf):
+            self._due[key] = moment
+            heapq.heappush(self._timers, (moment, key))
 
     def _pass_time(self) -> None:
         now = self._now()
         while self._timers and self._timers[0][0] <= now:
-            moment, uid = heapq.heappop(self._timers)
-            if self._due.get(uid) == moment:
-                del self._due[uid]
-            entry = self._entries.get(uid)
+            moment, key = heapq.heappop(self._timers)
+            if self._due.get(key) == moment:
+                del self._due[key]
+            entry = self._entries.get(key)
             if entry is not None and entry.stage is Stage.PARKED and entry.refusal is not None:
                 self._make_ready(entry)
 
     def _make_ready(self, entry: Waiting) -> None:
         entry.stage = Stage.READY
-        self._under_way.discard(entry.uid)
-        self._ready.add(entry.uid)
+        self._under_way.discard(entry.key)
+        self._ready.add(entry.key)

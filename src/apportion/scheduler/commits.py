@@ -1,4 +1,4 @@
-"""Carrying out a plan: claims first, then the binding, each write safe to repeat.
+"""Carrying out a statement: its operations are written in waves, claims and volumes before the binding.
 
 Before every write the leader asks its own clock whether the lease still holds. When a write fails or its
 answer is lost, the server is asked what is true, and only then is the assumption kept or taken back.
@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from apportion.apis.claims import AllocationClaim, PodReference, new_claim
-from apportion.apis.kinds import ALLOCATION_CLAIMS, PODS
-from apportion.apis.pods import Pod
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.core.plans import Bind, ClaimSlice, Plan
+from apportion.core.operations import Bind, BindShare, ObjectRef, Operation
+from apportion.core.statement import Statement
 from apportion.scheduler import metrics
-from apportion.scheduler.storage import Step
+from apportion.scheduler.writers import pod_of, writers
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class LeaseLost(Exception):
 
 
 class Outcome(Enum):
-    """How it ended for the pod."""
+    """How it ended for a pod."""
 
     BOUND = "bound"
     GONE = "gone"  # deleted meanwhile, or replaced under its name
@@ -44,18 +44,19 @@ class Outcome(Enum):
 
 @dataclass
 class Result:
-    """`standing` are claims of the plan that are on the server now, as the plan wants them.
+    """`outcomes` by pod; `existing` is what the statement wanted and the server has now."""
 
-    Another leader may have written one under the same name for another place; that one is not ours to count on.
-    """
-
-    outcome: Outcome
-    standing: set[str] = field(default_factory=set)
+    outcomes: dict[str, Outcome]
+    existing: set[ObjectRef] = field(default_factory=set)
     reason: str = ""
+
+    @property
+    def bound(self) -> bool:
+        return all(outcome is Outcome.BOUND for outcome in self.outcomes.values())
 
 
 class Committer:
-    """Writes plans, many at a time."""
+    """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does."""
 
     def __init__(
         self, client: Client, *, namespace: str, holds: Callable[[], bool], concurrent: int = CONCURRENT
@@ -63,15 +64,20 @@ class Committer:
         self._client = client
         self._namespace = namespace
         self._holds = holds
+        self._writers = writers(client, namespace)
         self._slots = asyncio.Semaphore(concurrent)
 
-    async def commit(self, plan: Plan, volumes: list[Step]) -> Result:
-        """Carry the plan of one pod out. The API server gives new claims their first state."""
+    async def commit(self, statement: Statement) -> Result:
+        """Write a statement, all of it as far as the server lets us."""
         async with self._slots:
             with metrics.COMMIT_SECONDS.time():
-                return await self._commit(plan, volumes)
+                return await self._commit(statement)
 
-    async def let_go(self, claims: list[AllocationClaim]) -> None:
+    async def exists(self, operation: Operation) -> bool:
+        """Does the server have what the operation wrote?"""
+        return await self._writers[type(operation)].exists(operation)
+
+    async def release(self, claims: list[AllocationClaim]) -> None:
         """Ask for claims to be removed; their node's agent takes the finalizer off."""
         for claim in claims:
             self._check()
@@ -82,91 +88,64 @@ class Committer:
             except (errors.NotFound, errors.Conflict):
                 continue
 
-    async def _commit(self, plan: Plan, volumes: list[Step]) -> Result:
-        (bind,) = (operation for operation in plan.operations if isinstance(operation, Bind))
+    async def _commit(self, statement: Statement) -> Result:
         try:
-            steps = [self._claim(operation) for operation in plan.claims]
-            steps += [self._prepare(step) for step in volumes]
-            await _all(steps)
-            self._check()
-            await self._client.bind(bind.namespace, bind.name, bind.uid, bind.node)
+            for wave in statement.waves():
+                await _all([self._write(operation) for operation in wave])
         except errors.ClusterError as error:
-            log.warning("pod %s/%s to node %s: %s", bind.namespace, bind.name, bind.node, error)
-            return await self._truth(plan, bind, str(error))
-        return Result(Outcome.BOUND, {claim.name for claim in plan.claims})
+            log.warning("pod %s to node %s: %s", statement.group.name, _nodes(statement), error)
+            return await self._truth(statement, str(error))
+        return Result({bind.uid: Outcome.BOUND for bind in statement.binds}, _written(statement))
 
-    async def _claim(self, operation: ClaimSlice) -> None:
-        """Create the claim, or recognise it if an earlier attempt got that far."""
-        wanted = _wanted(operation)
-        wanted.metadata.namespace = self._namespace
-        self._check()
-        try:
-            await self._client.create(ALLOCATION_CLAIMS, wanted, namespace=self._namespace)
-        except errors.AlreadyExists:
-            claim = await self._client.get(
-                ALLOCATION_CLAIMS, operation.name, namespace=self._namespace, into=AllocationClaim
-            )
-            if claim.spec != wanted.spec or claim.metadata.deleting:
-                raise
+    async def _write(self, operation: Operation) -> None:
+        writer = self._writers.get(type(operation))
+        if writer is not None:
+            self._check()
+            await writer.write(operation)
 
-    async def _prepare(self, step: Step) -> None:
-        self._check()
-        await self._client.patch(step.kind, step.name, step.patch, namespace=step.namespace)
-
-    async def _truth(self, plan: Plan, bind: Bind, reason: str) -> Result:
+    async def _truth(self, statement: Statement, reason: str) -> Result:
         """What the server has, asked until it answers or the lease is lost."""
         while True:
             self._check()
             try:
-                outcome = await self._outcome(bind)
-                standing = {claim.name for claim in plan.claims if await self._stands(claim)}
+                outcomes = {bind.uid: await self._outcome(bind) for bind in statement.binds}
+                existing = {ref for operation in statement.operations if (ref := await self._existing_ref(operation))}
             except errors.ClusterError as error:
-                log.debug("pod %s/%s: %s", bind.namespace, bind.name, error)
+                log.debug("pod %s: %s", statement.group.name, error)
                 await asyncio.sleep(TRUTH_RETRY_SECONDS)
                 continue
-            return Result(outcome, standing, reason)
+            return Result(outcomes, existing, reason)
 
-    async def _outcome(self, bind: Bind) -> Outcome:
-        try:
-            pod = await self._client.get(PODS, bind.name, namespace=bind.namespace, into=Pod)
-        except errors.NotFound:
-            return Outcome.GONE
-        if pod.metadata.uid != bind.uid:
+    async def _existing_ref(self, operation: Operation) -> ObjectRef | None:
+        ref = operation.confirmed_by
+        return ref if ref is not None and await self.exists(operation) else None
+
+    async def _outcome(self, bind: Bind | BindShare) -> Outcome:
+        pod = await pod_of(self._client, bind.request)
+        if pod is None:
             return Outcome.GONE
         if not pod.spec.node_name:
             return Outcome.FAILED
         return Outcome.BOUND if pod.spec.node_name == bind.node else Outcome.ELSEWHERE
-
-    async def _stands(self, operation: ClaimSlice) -> bool:
-        try:
-            claim = await self._client.get(
-                ALLOCATION_CLAIMS, operation.name, namespace=self._namespace, into=AllocationClaim
-            )
-        except errors.NotFound:
-            return False
-        return claim.spec == _wanted(operation).spec
 
     def _check(self) -> None:
         if not self._holds():
             raise LeaseLost
 
 
-def _wanted(operation: ClaimSlice) -> AllocationClaim:
-    place = operation.placement
-    return new_claim(
-        name=operation.name,
-        profile=place.profile,
-        gpu_uuid=place.gpu,
-        start=place.start,
-        size=place.size,
-        nodename=operation.node,
-        pod=PodReference(namespace=operation.namespace, name=operation.pod, uid=operation.uid),
-        containers=list(place.containers),
-    )
+def _written(statement: Statement) -> set[ObjectRef]:
+    return {ref for operation in statement.operations if (ref := operation.confirmed_by) is not None}
+
+
+def _nodes(statement: Statement) -> str:
+    return ", ".join(sorted({bind.node for bind in statement.binds}))
 
 
 async def _all(steps: Sequence[Awaitable[None]]) -> None:
     """All at once; every one is finished before the first error is raised."""
+    if len(steps) == 1:
+        await steps[0]
+        return
     results = await asyncio.gather(*steps, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

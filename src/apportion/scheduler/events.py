@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from apportion.cluster import clock, errors
 from apportion.cluster.client import Client, PatchType
 from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.workqueue import WorkQueue
-from apportion.core.plans import Plan
+from apportion.core.statement import Statement
 
 BETWEEN_REPORTS_SECONDS = 10.0
 STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits for others to be bound
@@ -93,15 +93,19 @@ class Reporter:
         meta = pod.metadata
         self.waits(Request(uid=meta.uid, namespace=meta.namespace, name=meta.name), f"Cannot be scheduled: {error}")
 
-    def placed(self, request: Request, plan: Plan) -> None:
-        self.forget(request.uid)
-        (bind,) = plan.binds
-        text = f"Successfully assigned {request.key} to {bind.node}"
-        slices = [f"{c.placement.profile} at {c.placement.start} on {c.placement.gpu}" for c in plan.claims]
-        if slices:
-            text += f": {', '.join(slices)}"
-        self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), text))
-        self._has_news.set()
+    def placed(self, statement: Statement, uids: Collection[str]) -> None:
+        """These of its pods are bound."""
+        for bind in statement.binds:
+            request = bind.request
+            if request.uid not in uids:
+                continue
+            self.forget(request.uid)
+            text = f"Successfully assigned {request.key} to {bind.node}"
+            placements = [claim.placement for claim in statement.claims if claim.request.uid == request.uid]
+            if placements:
+                text += ": " + ", ".join(f"{each.profile} at {each.start} on {each.gpu}" for each in placements)
+            self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), text))
+            self._has_news.set()
 
     def forget(self, uid: str) -> None:
         """The pod waits no longer."""

@@ -29,7 +29,7 @@ async def run(settings: Settings, client: Client | None = None) -> None:
         election = Election(
             connected,
             name=settings.lease_name,
-            namespace=settings.namespace,
+            namespace=settings.installation.namespace,
             identity=settings.identity or identity(),
             duration=settings.lease_duration,
             renew_deadline=settings.lease_renew_deadline,

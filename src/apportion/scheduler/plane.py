@@ -7,9 +7,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from apportion.apis import kinds, names
+from apportion.apis import names
 from apportion.apis.errors import InputError
-from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -23,7 +22,6 @@ from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.rounds import Rounds
 from apportion.scheduler.settings import Settings
-from apportion.scheduler.storage import VolumeSteps
 from apportion.view.informers import Informers
 from apportion.view.view import View
 
@@ -36,10 +34,8 @@ class Plane:
 
     def __init__(self, client: Client, election: Election, settings: Settings) -> None:
         now = clock.elapsed
-        self._client = client
-        self._namespace = settings.namespace
         self.view = View(now=now)
-        self.informers = informers = Informers(client, self.view, namespace=settings.namespace)
+        self.informers = informers = Informers(client, self.view, settings.installation)
         self.backlog = Backlog(now)
         changed = asyncio.Event()
         self.view.changes.on_change(changed.set)
@@ -55,11 +51,11 @@ class Plane:
         self._leftovers = Leftovers(
             client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
         )
+        self._committer = Committer(client, namespace=settings.installation.namespace, holds=election.holds)
         self._rounds = Rounds(
             self.view,
-            VolumeSteps(self.view.fleet, informers.volume_claims, informers.volumes),
             self.backlog,
-            Committer(client, namespace=settings.namespace, holds=election.holds),
+            self._committer,
             self._reporter,
             Policy.named(settings.policy),
             changed=changed,
@@ -85,32 +81,12 @@ class Plane:
 
     async def _sweep(self) -> None:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""
+        assumptions = self.view.assumptions
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            pods, claims = self.view.assumptions.unconfirmed(UNCONFIRMED_SECONDS)
             with suppress(errors.ClusterError):
-                for name in claims:
-                    await self._check_claim(name)
-                for uid in pods:
-                    await self._check_pod(uid)
-
-    async def _check_claim(self, name: str) -> None:
-        try:
-            await self._client.get(kinds.ALLOCATION_CLAIMS, name, namespace=self._namespace, into=Bare)
-        except errors.NotFound:
-            self.view.assumptions.drop_claim(name)
-
-    async def _check_pod(self, uid: str) -> None:
-        waiting = self.backlog.get(uid)
-        if waiting is None:
-            self.view.assumptions.drop_pod(uid)
-            return
-        request = waiting.request
-        try:
-            pod = await self._client.get(kinds.PODS, request.name, namespace=request.namespace, into=Pod)
-        except errors.NotFound:
-            self.view.assumptions.drop_pod(uid)
-            return
-        if pod.metadata.uid != uid or not pod.spec.node_name:
-            self.view.assumptions.drop_pod(uid)
-            self.backlog.retry(uid)
+                for statement, operation in assumptions.overdue(UNCONFIRMED_SECONDS):
+                    if not await self._committer.exists(operation):
+                        assumptions.drop(operation)
+                        if operation in statement.binds:
+                            self.backlog.retry(statement.group.key)

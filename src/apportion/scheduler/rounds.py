@@ -1,49 +1,48 @@
 """Rounds of decisions: a change wakes one, a burst of changes is one.
 
-Each round decides about every pod that is new or could be helped by what changed, in order, on the
-in-memory fleet, and hands each plan to the committer without waiting for it. Those without a place are told
-why at the end of the round, when everybody who has one is on it; pods that ask for the same thing get the
-same refusal without another search.
+Each round decides about every group that is new or could be helped by what changed, in order, on the in-memory
+fleet, and hands each statement to the committer without waiting for it. Groups that ask for the same as one that
+has no place are not tried again in that round. Why they have none is worked out between rounds (see `explanations`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from typing import Any
 
-from apportion.apis.claims import AllocationClaim
 from apportion.cluster import errors
-from apportion.core import cycle, sentences
-from apportion.core.plans import Plan
+from apportion.core import adoption, cycle, refusals, sentences
+from apportion.core.changes import Change, Happened
 from apportion.core.policies import Policy
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import Committer, Outcome, Result
 from apportion.scheduler.events import Reporter
-from apportion.scheduler.storage import VolumeSteps
-from apportion.view import adoption, verdicts
-from apportion.view.verdicts import Verdict
+from apportion.scheduler.explanations import Explanations
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.01
-BREATH_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
-LET_GO_AFTER = 3  # failed attempts after which a pod's claims are given up
+TURN_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
+EXPLAIN_SECONDS = 0.004  # the same for explaining
+PAUSE_SECONDS = 0.004  # between two such stretches while statements are being written
+GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 
 
 class Rounds:
-    """The scheduler's heart: backlog in, plans out."""
+    """Backlog in, statements out."""
 
     def __init__(
         self,
         view: View,
-        volumes: VolumeSteps,
         backlog: Backlog,
         committer: Committer,
         reporter: Reporter,
@@ -52,10 +51,11 @@ class Rounds:
         changed: asyncio.Event,
         now: Callable[[], float],
     ) -> None:
-        self._view, self._volumes, self._backlog = view, volumes, backlog
+        self._view, self._backlog = view, backlog
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy = policy
+        self._explanations = Explanations(view.fleet, policy, backlog, reporter)
         self._changed = changed
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,17 +76,28 @@ class Rounds:
 
     async def _wait(self) -> None:
         """For a change (and a moment more, since changes come in bursts) or for the time of a retry."""
-        due = self._backlog.next_time()
-        patience = IDLE_SECONDS if due is None else max(0.0, min(IDLE_SECONDS, due - self._now()))
+        while self._explanations and not self._changed.is_set():
+            if self._patience() <= 0:
+                return
+            self._explanations.work(EXPLAIN_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS if self._backlog.busy else 0)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(self._patience()):
                 await self._changed.wait()
         except TimeoutError:
             return
+        self._explanations.work(EXPLAIN_SECONDS)  # a little even if changes never end
         await asyncio.sleep(BATCH_SECONDS)
 
+    def _patience(self) -> float:
+        due = self._backlog.next_time()
+        return IDLE_SECONDS if due is None else max(0.0, min(IDLE_SECONDS, due - self._now()))
+
     async def _round(self) -> None:
-        taken = self._backlog.take(self._changes.take())
+        changes = self._changes.take()
+        if any(_of_volumes(change) for change in changes):
+            self._explanations.volumes_changed()
+        taken = self._backlog.take(changes)
         if taken:
             with metrics.ROUND_SECONDS.time():
                 await self._decide_all(taken)
@@ -94,104 +105,89 @@ class Rounds:
             metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
-        hopeless: set[bytes] = set()  # wishes without a place: within a round a fleet hardly empties
-        left: list[Waiting] = []
-        async for entry in self._with_breath(taken):
-            outcome = self._decide(entry, hopeless)
-            if outcome is None:
-                left.append(entry)
-            else:
-                self._follow_up(entry, outcome)
-        refused: dict[bytes, Verdict] = {}
-        async for entry in self._with_breath(left):
-            self._follow_up(entry, self._explain(entry, refused))
-
-    async def _with_breath(self, entries: list[Waiting]) -> AsyncIterator[Waiting]:
-        """Those that still wait when their turn comes; now and then informers and commits get a turn."""
-        breath = time.monotonic() + BREATH_SECONDS
-        for entry in entries:
-            if self._backlog.get(entry.uid) is entry:
-                yield entry
-            if time.monotonic() > breath:
-                await asyncio.sleep(0)
-                breath = time.monotonic() + BREATH_SECONDS
-
-    def _follow_up(self, entry: Waiting, outcome: Plan | Verdict) -> None:
-        if isinstance(outcome, Plan):
-            metrics.DECISIONS.labels("placed").inc()
-            self._view.assumptions.assume(outcome)
-            self._backlog.start(entry)
-            self._spawn(self._carry_out(entry, outcome))
-        else:
+        unschedulable: set[Hashable] = set()  # classes without a place: within a round a fleet hardly empties
+        async for entry in self._in_turns(taken):
+            outcome = self._decide(entry, unschedulable)
+            if isinstance(outcome, Statement):
+                metrics.DECISIONS.labels("placed").inc()
+                self._view.assumptions.decided(outcome)
+                self._backlog.start(entry)
+                self._spawn(self._carry_out(entry, outcome))
+                continue
             metrics.DECISIONS.labels("refused").inc()
-            self._backlog.park(entry, outcome.refusal)
-            self._reporter.waits(entry.request, outcome.sentence)
+            if outcome is None:
+                self._explanations.add(entry)
+            else:
+                self._refuse(entry, outcome)
 
-    def _decide(self, entry: Waiting, hopeless: set[bytes]) -> Plan | Verdict | None:
-        """None if the pod has no place, which is to be explained later."""
-        request = entry.request
-        if self._view.fleet.slices_of(entry.uid):
-            return self._with_claims(entry, self._view.claims.of_pod(entry.uid))
-        if request.share is not None:
-            return verdicts.no_sharing(request)
-        if entry.wish in hopeless:
+    async def _in_turns(self, entries: list[Waiting]) -> AsyncIterator[Waiting]:
+        """Those that still wait when their turn comes; now and then informers and commits get a turn."""
+        until = time.monotonic() + TURN_SECONDS
+        for entry in entries:
+            if self._backlog.get(entry.key) is entry:
+                yield entry
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + TURN_SECONDS
+
+    def _decide(self, entry: Waiting, unschedulable: set[Hashable]) -> Statement | Refusal | None:
+        """None if no node has a place, which is to be explained later."""
+        group, fleet = entry.group, self._view.fleet
+        held = tuple(each for uid in group.uids for each in fleet.slices_of(uid))
+        if held and entry.attempts >= GIVE_UP_AFTER and not adoption.leaving(held):
+            return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
+        alike = None if held or fleet.reservations else entry.class_on(fleet)
+        if alike is not None and alike in unschedulable:
             return None
-        outcome = cycle.decide(self._view.fleet, [request], self._policy, explained=False)
-        if isinstance(outcome, Plan):
+        outcome = cycle.decide(fleet, group, self._policy, explained=False)
+        if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
-        hopeless.add(entry.wish)
+        if alike is not None:
+            unschedulable.add(alike)
         return None
 
-    def _explain(self, entry: Waiting, refused: dict[bytes, Verdict]) -> Plan | Verdict:
-        """Why there is no place; a plan after all if one came free while the round took breath."""
-        request = entry.request
-        known = refused.get(entry.wish)
-        if known is not None:
-            return Verdict(dataclasses.replace(known.refusal, uid=request.uid, pod=request.key), known.sentence)
-        outcome = cycle.decide(self._view.fleet, [request], self._policy)
-        if isinstance(outcome, Plan):
-            return outcome
-        refused[entry.wish] = verdict = Verdict(outcome, sentences.of(outcome))
-        return verdict
+    def _refuse(self, entry: Waiting, refusal: Refusal) -> None:
+        """No node has a part in it, so there is nothing to work out."""
+        self._backlog.park(entry, refusal)
+        for member in entry.group.members:
+            self._reporter.waits(member, sentences.of(refusal))
+        if refusal.code is Code.CLAIMS_GIVEN_UP:
+            log.info("pod %s: %s", entry.group.name, refusal.detail)
+            self._spawn(self._release_claims(entry))
 
-    def _with_claims(self, entry: Waiting, claims: list[AllocationClaim]) -> Plan | Verdict:
-        """The pod has claims from an earlier attempt, of ours or of a leader before us."""
-        exhausted = entry.attempts >= LET_GO_AFTER
-        outcome = adoption.decide(self._view.fleet, entry.request, claims, self._policy, exhausted=exhausted)
-        if isinstance(outcome, Verdict) and outcome.refusal.code == adoption.GIVEN_UP:
-            log.info("pod %s: %s", entry.request.key, outcome.refusal.detail)
-            self._spawn(self._let_go(entry, claims))
-        return outcome
-
-    async def _carry_out(self, entry: Waiting, plan: Plan) -> None:
-        volumes = [step for bind in plan.binds for step in self._volumes.of(entry.request, bind.node)]
-        result = await self._committer.commit(plan, volumes)
-        metrics.COMMITS.labels(result.outcome.value).inc()
-        if result.outcome is Outcome.BOUND:
-            self._view.assumptions.written(plan)
+    async def _carry_out(self, entry: Waiting, statement: Statement) -> None:
+        result = await self._committer.commit(statement)
+        for outcome in result.outcomes.values():
+            metrics.COMMITS.labels(outcome.value).inc()
+        if result.bound:
+            self._view.assumptions.written(statement)
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
-            self._reporter.placed(entry.request, plan)
         else:
-            self._undo(entry, plan, result)
+            self._undo(entry, statement, result)
+        self._reporter.placed(statement, {uid for uid, how in result.outcomes.items() if how is Outcome.BOUND})
 
-    def _undo(self, entry: Waiting, plan: Plan, result: Result) -> None:
-        self._view.assumptions.forget(plan, result.standing)
-        if result.outcome is Outcome.FAILED:
-            self._backlog.retry(entry.uid)
-            self._reporter.waits(entry.request, f"Placing the pod failed and is tried again: {result.reason}")
-        else:  # the informer reports the pod's end, `Leftovers` removes its claims
-            self._reporter.forget(entry.uid)
+    def _undo(self, entry: Waiting, statement: Statement, result: Result) -> None:
+        self._view.assumptions.undo(statement, result.existing)
+        for bind in statement.binds:
+            outcome = result.outcomes[bind.uid]
+            if outcome is Outcome.FAILED:
+                self._reporter.waits(bind.request, f"Placing the pod failed and is tried again: {result.reason}")
+            elif outcome is not Outcome.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
+                self._reporter.forget(bind.uid)
+        if Outcome.FAILED in result.outcomes.values():
+            self._backlog.retry(entry.key)
         self._changed.set()
 
-    async def _let_go(self, entry: Waiting, claims: list[AllocationClaim]) -> None:
+    async def _release_claims(self, entry: Waiting) -> None:
+        claims = [claim for uid in entry.group.uids for claim in self._view.claims.of_pod(uid)]
         try:
-            await self._committer.let_go(claims)
+            await self._committer.release(claims)
         except errors.ClusterError as error:
-            log.warning("claims of pod %s: %s", entry.request.key, error)
+            log.warning("claims of pod %s: %s", entry.group.name, error)
         else:
             if claims:
                 return  # their end wakes the pod
-        self._backlog.retry(entry.uid)
+        self._backlog.retry(entry.key)
         self._changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -204,3 +200,7 @@ class Rounds:
         if not task.cancelled() and task.exception() is not None and self._failure is None:
             self._failure = task.exception()
             self._changed.set()
+
+
+def _of_volumes(change: Change) -> bool:
+    return change.kind in {Happened.STORAGE_CHANGED, Happened.EVERYTHING}

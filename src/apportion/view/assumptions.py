@@ -1,53 +1,88 @@
-"""What this process has decided and the API server has not shown yet.
+"""Statements of this process that the API server has not shown yet: the life of a statement after it was decided.
 
-A plan is assumed the moment it is made: its pod and its slices count as there. Each assumption ends when an informer
-shows the object (confirmed), when the commit failed and the server has no such object (`forget`), or when it was
-not seen for too long and a look at the server says that it is not there (`drop_*`).
+`decide` has entered a statement into the fleet. Each of its operations counts there until the object that confirms it
+is shown (from then on the facts speak for themselves), until the statement was not carried out and the server has no
+such object (`undo`), or until it was not shown for too long and a look at the server says that it is not there
+(`drop`).
 """
 
 from __future__ import annotations
 
-from apportion.core.plans import Plan
-from apportion.view.claims import Claims
-from apportion.view.pods import Pods
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from apportion.cluster.pending_writes import PendingWrites
+from apportion.core.fleet import Fleet
+from apportion.core.operations import ObjectKind, ObjectRef, Operation
+from apportion.core.statement import Statement
+from apportion.view.changes import ChangeLog
+
+
+class Assumed(NamedTuple):
+    """An operation and the statement that it belongs to."""
+
+    statement: Statement
+    operation: Operation
 
 
 class Assumptions:
-    def __init__(self, pods: Pods, claims: Claims) -> None:
-        self._pods, self._claims = pods, claims
+    """Operations that the fleet counts and nobody has confirmed."""
 
-    def assume(self, plan: Plan) -> None:
-        """`decide` has entered the plan into the fleet: remember that nobody has confirmed it yet."""
-        for claim in plan.claims:
-            self._claims.pending.begin(claim.name)
-        for bind in plan.binds:
-            self._pods.pending.begin(bind.uid)
+    def __init__(self, fleet: Fleet, changes: ChangeLog, now: Callable[[], float]) -> None:
+        self._fleet = fleet
+        self._changes = changes
+        self._pending: PendingWrites[object] = PendingWrites(now)
+        self._assumed: dict[str, Assumed] = {}
 
-    def written(self, plan: Plan) -> None:
-        """The plan is on the server; from now on the informers have to show it soon."""
-        for claim in plan.claims:
-            if claim.name in self._claims.pending:
-                self._claims.pending.written(claim.name)
-        for bind in plan.binds:
-            if bind.uid in self._pods.pending:
-                self._pods.pending.written(bind.uid)
+    def __contains__(self, ref: ObjectRef) -> bool:
+        return str(ref) in self._assumed
 
-    def forget(self, plan: Plan, existing: set[str]) -> None:
-        """The plan was not carried out; only the claims named in `existing` are on the server."""
-        for bind in plan.binds:
-            self._pods.drop(bind.uid)
-        for claim in plan.claims:
-            if claim.name not in existing:
-                self._claims.drop(claim.name)
-            elif claim.name in self._claims.pending:
-                self._claims.pending.written(claim.name)
+    def decided(self, statement: Statement) -> None:
+        """The fleet counts it already; nothing is written yet."""
+        for operation in statement.operations:
+            if operation.confirmed_by is not None:
+                key = str(operation.confirmed_by)
+                self._assumed[key] = Assumed(statement, operation)
+                self._pending.begin(key)
 
-    def drop_pod(self, uid: str) -> None:
-        self._pods.drop(uid)
+    def written(self, statement: Statement) -> None:
+        """It is on the server; from now on informers have to show it soon."""
+        for operation in statement.operations:
+            self._written(operation)
 
-    def drop_claim(self, name: str) -> None:
-        self._claims.drop(name)
+    def undo(self, statement: Statement, existing: Collection[ObjectRef] = ()) -> None:
+        """It was not carried out, apart from what exists on the server. What was shown meanwhile stays too."""
+        for operation in reversed(statement.operations):
+            if operation.confirmed_by is None:
+                operation.undo(self._fleet)
+            elif operation.confirmed_by in existing:
+                self._written(operation)
+            else:
+                self.drop(operation)
 
-    def unconfirmed(self, older_than: float) -> tuple[list[str], list[str]]:
-        """Pods (uids) and claims (names) that were written that many seconds ago and not seen since."""
-        return self._pods.pending.overdue(older_than), self._claims.pending.overdue(older_than)
+    def drop(self, operation: Operation) -> None:
+        """The server does not have it: take it back, if it still counts."""
+        key = str(operation.confirmed_by)
+        if self._pending.drop(key):
+            del self._assumed[key]
+            operation.undo(self._fleet)
+            if operation.frees is not None:
+                self._changes.note(*operation.frees)
+
+    def shown(self, kind: ObjectKind, name: str) -> bool:
+        """An informer shows the object; True if that confirms an operation, which is then over."""
+        key = str(ObjectRef(kind, name))
+        assumed = self._assumed.get(key)
+        if assumed is None or not assumed.operation.confirm(self._fleet):
+            return False
+        del self._assumed[key]
+        return self._pending.shown(key)
+
+    def overdue(self, seconds: float) -> list[Assumed]:
+        """What was written that many seconds ago and not shown since."""
+        return [self._assumed[key] for key in self._pending.overdue(seconds)]
+
+    def _written(self, operation: Operation) -> None:
+        key = str(operation.confirmed_by)
+        if key in self._assumed:
+            self._pending.written(key)

@@ -7,29 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum, auto
 from itertools import islice
-from typing import NamedTuple
+
+from apportion.core.changes import Change, Happened
+
+__all__ = ["Change", "ChangeLog", "ChangeReader", "Happened"]
 
 MOST_CHANGES = 20_000
-
-
-class Happened(Enum):
-    SLICE_FREED = auto()
-    SLICE_CAME = auto()
-    POD_GONE = auto()
-    POD_CAME = auto()
-    NODE_CHANGED = auto()
-    STORAGE_CHANGED = auto()
-    EVERYTHING = auto()  # the reader missed changes
-
-
-class Change(NamedTuple):
-    """`pod` is the uid whose slice or pod it was."""
-
-    kind: Happened
-    node: str = ""
-    pod: str = ""
 
 
 class ChangeLog:

@@ -6,9 +6,10 @@ import logging
 
 from apportion.apis.errors import InputError
 from apportion.apis.nodes import Node
+from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet, NodeFacts
 from apportion.view.accelerators import Accelerators
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.changes import ChangeLog
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,12 @@ import msgspec
 
 from apportion.apis import names
 from apportion.apis.pods import Pod
-from apportion.cluster.pending_writes import PendingWrites
+from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet
+from apportion.core.operations import ObjectKind
 from apportion.view.accelerators import Accelerators
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.assumptions import Assumptions
+from apportion.view.changes import ChangeLog
 from apportion.view.requests import ended, read
 from apportion.view.waiting import WaitingPod, WaitingPods
 
@@ -22,7 +24,7 @@ SCHEDULED = "PodScheduled"
 
 
 class Pods:
-    """Feeds pods into the fleet, and knows them by uid. `pending` are bindings that we wrote and have not seen."""
+    """Feeds pods into the fleet, and knows them by uid."""
 
     def __init__(
         self,
@@ -30,14 +32,14 @@ class Pods:
         changes: ChangeLog,
         waiting: WaitingPods,
         accelerators: Accelerators,
-        pending: PendingWrites[Pod],
+        assumptions: Assumptions,
     ) -> None:
         self._fleet = fleet
         self._changes = changes
         self._waiting = waiting
         self._accelerators = accelerators
         self._objects: dict[str, Pod] = {}
-        self.pending = pending
+        self._assumptions = assumptions
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._objects.values())
@@ -66,7 +68,8 @@ class Pods:
         if old is not None and new is not None and _same_wish(old, new):
             return
         if new is None or ended(new):
-            self.pending.shown(uid)
+            self._assumptions.shown(ObjectKind.POD, uid)
+            self._assumptions.shown(ObjectKind.POD_END, uid)
             self._waiting.remove(uid)
             self._leave(uid)
         elif new.spec.node_name:
@@ -76,18 +79,14 @@ class Pods:
         else:
             self._waiting.add(uid, WaitingPod(new, read(new)))
 
-    def drop(self, uid: str) -> None:
-        """A binding that we meant to write is not on the server."""
-        if self.pending.drop(uid):
-            self._leave(uid)
-
     def _bound(self, old: Pod | None, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
-        assumed = self.pending.shown(uid, pod)
+        assumed = self._assumptions.shown(ObjectKind.POD, uid)
         self._waiting.remove(uid)
         known = self._fleet.pod_nodes.get(uid)
         if assumed and known == node and old is not None and _only_bound(old, pod):
             self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
+            self._accelerators.assign_devices(node)
             return
         request, problem = read(pod)
         if request is None:
@@ -97,6 +96,7 @@ class Pods:
         if known == node and self._fleet.nodes[node].pods[uid] == request:
             return
         self._fleet.add_pod(request, node)
+        self._accelerators.assign_devices(node)
         if known is not None and known != node:
             self._changes.note(Happened.POD_GONE, known, uid)
         self._changes.note(Happened.POD_CAME, node, uid)

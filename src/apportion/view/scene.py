@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from apportion.apis import names
 from apportion.apis.accelerators import Accelerator
+from apportion.apis.claims import IN_USE
+from apportion.core.facts import SlicePlacement
 from apportion.core.ledger import Gpu as Ledger
 from apportion.core.node import NodeState
 from apportion.view.pods import message_of
@@ -48,8 +50,8 @@ class Scene:
 def scene(view: View) -> Scene:
     """The cluster as the scheduler sees it."""
     nodes = {node.name: node for node in view.fleet if node.gpus}
-    states = {claim.name: claim.state for claim in view.claims}
-    fixed = {gpu.uuid: _fixed(gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
+    states: dict[str, str] = {claim.name: claim.state for claim in view.claims}
+    fixed = {gpu.uuid: _fixed(view, gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
     return Scene(
         nodes={
             name: [fixed.get(uuid) or _gpu(view, gpu, states) for uuid, gpu in node.gpus.items()]
@@ -62,8 +64,7 @@ def scene(view: View) -> Scene:
 
 def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
     slices = [
-        Slice(piece.profile, piece.start, piece.size, _pod_name(view, piece.owner), states.get(key, ""))
-        for key, piece in gpu.slices.items()
+        _slice(held.placement, _pod_name(view, held.owner), states.get(key, "")) for key, held in gpu.slices.items()
     ]
     return Gpu(
         uuid=gpu.uuid,
@@ -75,15 +76,22 @@ def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
     )
 
 
+def _slice(placement: SlicePlacement, owner: str, state: str) -> Slice:
+    return Slice(placement.profile, placement.start, placement.size, owner, state)
+
+
 def _pod_name(view: View, uid: str) -> str:
     """namespace/name, the uid of a pod that is gone."""
     pod = view.pods.get(uid)
     return f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
 
 
-def _fixed(gpu: Accelerator) -> Gpu:
-    """A GPU that was cut beforehand: which pod has which slice only its kubelet knows."""
-    slices = tuple(Slice(piece.profile, piece.start, piece.size, "", "") for piece in gpu.fixed)
+def _fixed(view: View, gpu: Accelerator) -> Gpu:
+    """A GPU with static slices: its agent says which pod has which."""
+    slices = tuple(
+        Slice(piece.profile, piece.start, piece.size, _pod_name(view, piece.pod_uid), IN_USE if piece.pod_uid else "")
+        for piece in gpu.fixed
+    )
     return Gpu(gpu.uuid, gpu.model, max(piece.start + piece.size for piece in slices), slices, healthy=gpu.healthy)
 
 

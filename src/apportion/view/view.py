@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from apportion.apis.claims import AllocationClaim
-from apportion.apis.pods import Pod
 from apportion.cluster import clock
-from apportion.cluster.pending_writes import PendingWrites
 from apportion.core.catalog import Catalog
 from apportion.core.fleet import Fleet
 from apportion.view.accelerators import Accelerators
@@ -31,12 +28,13 @@ class View:
         self, catalog: Catalog | None = None, *, volumes: bool = True, now: Callable[[], float] = clock.elapsed
     ) -> None:
         self.fleet = Fleet(catalog or Catalog.shipped())
+        self.fleet.sharing = False  # nobody binds pods with a share of a GPU yet
         self.changes = ChangeLog()
         self.waiting = WaitingPods()
         self.namespaces = Namespaces(self.fleet)
-        self.volumes = Volumes(self.fleet, self.changes) if volumes else None
+        self.assumptions = Assumptions(self.fleet, self.changes, now)
+        self.volumes = Volumes(self.fleet, self.changes, self.assumptions) if volumes else None
         self.accelerators = Accelerators(self.fleet, self.changes)
         self.nodes = Nodes(self.fleet, self.changes, self.accelerators)
-        self.claims = Claims(self.fleet, self.changes, PendingWrites[AllocationClaim](now))
-        self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, PendingWrites[Pod](now))
-        self.assumptions = Assumptions(self.pods, self.claims)
+        self.claims = Claims(self.fleet, self.changes, self.assumptions)
+        self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions)

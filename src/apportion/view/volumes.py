@@ -10,6 +10,7 @@ from apportion.apis import quantity
 from apportion.apis.errors import InputError
 from apportion.apis.meta import ObjectMeta
 from apportion.apis.volumes import (
+    SELECTED_NODE,
     STORAGE,
     WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,
@@ -18,7 +19,9 @@ from apportion.apis.volumes import (
     StorageClass,
 )
 from apportion.core.fleet import Fleet
+from apportion.core.operations import ObjectKind
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
+from apportion.view.assumptions import Assumptions
 from apportion.view.changes import ChangeLog, Happened
 
 log = logging.getLogger(__name__)
@@ -27,40 +30,53 @@ log = logging.getLogger(__name__)
 class Volumes:
     """Feeds claims, volumes and classes into the fleet's storage."""
 
-    def __init__(self, fleet: Fleet, changes: ChangeLog) -> None:
+    def __init__(self, fleet: Fleet, changes: ChangeLog, assumptions: Assumptions) -> None:
         self._storage = fleet.storage = Storage()
         self._changes = changes
+        self._assumptions = assumptions
 
     def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
-        self._set(self._storage.claims, old, new, claim_facts)
+        self._set(self._storage.claims, old, new, claim_facts, ObjectKind.VOLUME_CLAIM)
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        self._set(self._storage.volumes, old, new, volume_facts)
+        self._set(self._storage.volumes, old, new, volume_facts, ObjectKind.VOLUME)
 
     def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         self._set(self._storage.classes, old, new, class_facts)
 
-    def _set(self, table: dict[str, Any], old: Any, new: Any, facts_of: Callable[[Any], Any]) -> None:
+    def _set(
+        self,
+        table: dict[str, Any],
+        old: Any,
+        new: Any,
+        facts_of: Callable[[Any], Any],
+        confirms: ObjectKind | None = None,
+    ) -> None:
         key = _key((new or old).metadata)
         before = table.get(key)
         if new is None:
             table.pop(key, None)
         else:
             table[key] = facts_of(new)
-        if table.get(key) != before:
-            self._changes.note(Happened.STORAGE_CHANGED)
+        if table.get(key) == before:
+            return
+        if confirms is not None:
+            self._assumptions.shown(confirms, key)
+        self._changes.note(Happened.STORAGE_CHANGED)
 
 
 def claim_facts(claim: PersistentVolumeClaim) -> ClaimFacts:
     spec = claim.spec
     return ClaimFacts(
         volume=spec.volume_name,
+        selected_node=claim.metadata.annotations.get(SELECTED_NODE, ""),
         storage_class=spec.storage_class_name,
         access_modes=tuple(spec.access_modes),
         volume_mode=spec.volume_mode,
         size=_size(spec.resources.requests),
         selector=spec.selector,
         deleting=claim.metadata.deleting,
+        uid=claim.metadata.uid,
     )
 
 
@@ -75,6 +91,7 @@ def volume_facts(volume: PersistentVolume) -> VolumeFacts:
         volume_mode=spec.volume_mode,
         size=_size(spec.capacity),
         phase=volume.status.phase,
+        version=volume.metadata.resource_version,
     )
 
 

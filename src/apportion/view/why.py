@@ -14,14 +14,13 @@ from apportion.apis.claims import AllocationClaim
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core import cycle, sentences
-from apportion.core.plans import Plan
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.reasons import Layer
 from apportion.core.refusals import Refusal
-from apportion.view import adoption, verdicts
+from apportion.core.statement import Statement
 from apportion.view.pods import message_of
 from apportion.view.requests import read
-from apportion.view.verdicts import Verdict
 from apportion.view.view import View
 
 
@@ -73,12 +72,10 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     if request is None or problem is not None:
         return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
     outcome = _decided(view, request, policy)
-    if isinstance(outcome, Plan):
-        (bind,) = outcome.binds
-        return Answer(key, State.FITS, f"Node {bind.node} can take it now.", node=bind.node)
+    if isinstance(outcome, Statement):
+        return Answer(key, State.FITS, f"Node {outcome.node} can take it now.", node=outcome.node)
     state = State.GATED if request.gated else State.WAITING
-    refusal, sentence = outcome
-    return Answer(key, state, sentence, refusal.layer, refusal=refusal)
+    return Answer(key, state, sentences.of(outcome), outcome.layer, refusal=outcome)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
@@ -89,16 +86,10 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
     return Answer(key, State.PLACED, sentence, node=node, slices=slices)
 
 
-def _decided(view: View, request: Request, policy: Policy) -> Plan | Verdict:
+def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusal:
     """The scheduler's decision, taken back at once."""
-    fleet = view.fleet
-    mark = fleet.checkpoint()
+    mark = view.fleet.checkpoint()
     try:
-        if not request.gated and fleet.slices_of(request.uid):
-            return adoption.decide(fleet, request, view.claims.of_pod(request.uid), policy)
-        if not request.gated and request.share is not None:
-            return verdicts.no_sharing(request)
-        outcome = cycle.decide(fleet, [request], policy)
+        return cycle.decide(view.fleet, Group.of(request), policy)
     finally:
-        fleet.rollback(mark)
-    return outcome if isinstance(outcome, Plan) else Verdict(outcome, sentences.of(outcome))
+        view.fleet.rollback(mark)

@@ -16,15 +16,15 @@ from contextlib import contextmanager
 
 import msgspec
 
-from apportion.admission.fallback.promises import Piece, Promise
+from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.core import cycle
-from apportion.core.choosing import best_seat
+from apportion.core.changes import Happened
+from apportion.core.facts import Reservation, SlicePlacement
 from apportion.core.filters import nodes as node_rules
-from apportion.core.plans import Plan
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
-from apportion.view.changes import Happened
+from apportion.core.statement import Statement
 from apportion.view.view import View
 from apportion.view.waiting import WaitingPod
 
@@ -37,7 +37,7 @@ class Occupancy:
         self._changes = view.changes.reader()
         self._plain, self._graded = Policy(FIRST_FIT), Policy(FRAGMENTATION)
         self._unbound: dict[str, tuple[tuple[str, int], Request]] = {}  # uid -> age, request
-        self._assumed: dict[str, tuple[Request, Plan]] = {}  # unbound pods that have a place, in the order of their age
+        self._assumed: dict[str, Statement] = {}  # unbound pods that have a place, in the order of their age
         self._left: dict[str, str] = {}  # pods that had one and wait no longer -> its node
         self._promised: dict[str, Promise] = {}
         self._arrivals = itertools.count()
@@ -61,10 +61,9 @@ class Occupancy:
             self._promised.clear()
             self.fleet.rollback(mark)
 
-    def place(self, request: Request) -> Plan | None:
-        """Put a pod on a node that can take it now; `plan.undo(fleet)` takes it back. Gates do not matter here."""
-        seat = best_seat(self.fleet, request, self._graded if request.slices else self._plain)
-        return Plan(tuple(cycle.assume(self.fleet, request, seat))) if seat is not None else None
+    def place(self, request: Request) -> Statement | None:
+        """Put a pod on a node that can take it now; `undo` of the statement takes it back. Gates do not matter here."""
+        return cycle.place(self.fleet, request, self._graded if request.slices else self._plain)
 
     def fits_but_for_promises(self, request: Request) -> bool:
         if not self._promised or self._devices_are_gone(request):
@@ -72,7 +71,7 @@ class Occupancy:
         mark = self.fleet.checkpoint()
         try:
             for promise in self._promised.values():
-                self._take_back(promise)
+                self.fleet.release_reservation(_key(promise))
             return self.place(request) is not None
         finally:
             self.fleet.rollback(mark)
@@ -81,9 +80,7 @@ class Occupancy:
         """Hold the room of a promise for the rest of the block."""
         self._promised[promise.id] = promise
         key = _key(promise)
-        for number, piece in enumerate(promise.pieces):
-            self.fleet.add_slice(f"{key}/{number}", piece.gpu, piece.profile, piece.start, piece.size, key)
-        self.fleet.add_pod(Request(key, "", key, resources=promise.resources), promise.node)
+        self.fleet.reserve(Reservation(key, promise.node, promise.resources, promise.pieces, owner=promise.id))
 
     def holders(self, request: Request, most: int) -> tuple[list[str], dict[str, str]]:
         """Nodes that could serve the request if they were empty, and the pods (with their nodes) in its way.
@@ -101,9 +98,8 @@ class Occupancy:
                 found.append(node.name)
                 if len(found) > most:
                     return [], {}
-        promised = {_key(promise) for promise in self._promised.values()}
         pods = ((uid, name, held) for name in found for uid, held in self.fleet.nodes[name].pods.items())
-        return found, {uid: name for uid, name, held in pods if uid not in promised and wants_mig(held)}
+        return found, {uid: name for uid, name, held in pods if wants_mig(held)}
 
     # Pods without a node
 
@@ -133,7 +129,7 @@ class Occupancy:
         self._fresh.pop(uid, None)
         assumed = self._assumed.pop(uid, None)
         if assumed is not None:
-            self._left[uid] = assumed[1].binds[0].node
+            self._left[uid] = assumed.node
 
     def _assume_unbound(self) -> None:
         """Where nothing but the newest pods has changed, only these are looked at."""
@@ -143,12 +139,12 @@ class Occupancy:
             waiting = sorted(self._unbound.values(), key=lambda entry: entry[0])
         else:
             waiting = [self._unbound[uid] for uid in self._fresh]
-        for request, plan in self._assumed.values():
-            self._apply(request, plan)
+        for statement in self._assumed.values():
+            statement.apply(self.fleet)
         for _, request in waiting:
             placed = self.place(request)
             if placed is not None:
-                self._assumed[request.uid] = (request, placed)
+                self._assumed[request.uid] = placed
                 self._gone.clear()
         self._fresh.clear()
         self._stale = False
@@ -164,19 +160,7 @@ class Occupancy:
         if changes or self._stale:
             self._gone.clear()
 
-    def _apply(self, request: Request, plan: Plan) -> None:
-        for claim in plan.claims:
-            place = claim.placement
-            self.fleet.add_slice(claim.name, place.gpu, place.profile, place.start, place.size, request.uid)
-        self.fleet.add_pod(request, plan.binds[0].node)
-
     # Promises
-
-    def _take_back(self, promise: Promise) -> None:
-        key = _key(promise)
-        self.fleet.remove_pod(key)
-        for number in range(len(promise.pieces)):
-            self.fleet.remove_slice(f"{key}/{number}")
 
     def _devices_are_gone(self, request: Request) -> bool:
         """A quick no: pods alone hold so many of the wanted devices that no node has enough left."""
@@ -199,10 +183,8 @@ def devices(request: Request) -> dict[str, int]:
     return {name: count for name, count in request.resources.items() if name.startswith(prefixes)}
 
 
-def pieces(plan: Plan) -> Iterator[Piece]:
-    for claim in plan.claims:
-        place = claim.placement
-        yield Piece(place.gpu, place.profile, place.start, place.size)
+def pieces(statement: Statement) -> tuple[SlicePlacement, ...]:
+    return tuple(claim.placement for claim in statement.claims)
 
 
 def without_volumes(request: Request) -> Request:

@@ -21,19 +21,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from apportion.core.facts import SlicePlacement
+
 MOST_PROMISES = 500
 MOST_BYTES = 700_000
 """Below the megabyte that an API server stores in one object."""
 _BYTES_PER_POD = 13
-
-
-class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """A slice that a promise holds on a grid."""
-
-    gpu: str
-    profile: str
-    start: int
-    size: int
 
 
 class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,7 +38,7 @@ class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     steps: int = 0
     resources: dict[str, int] = {}
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[SlicePlacement, ...] = ()
 
 
 class Book(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,7 +65,7 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ages:
-    """How long one reader has known what stands in the book, by a clock that only grows and that is its own.
+    """How long one reader has known what is in the book, by its own clock that only grows.
 
     Another's promise is thus never found older than it is, whatever the time that was written into it.
     """

@@ -24,8 +24,10 @@ def anywhere(fleet: Fleet, request: Request) -> Reason | None:
     if storage is None:
         return None
     for name in request.rules.claims:
-        claim = storage.claims.get(f"{request.namespace}/{name}")
-        if claim is None or claim.deleting:
+        key = f"{request.namespace}/{name}"
+        claim = storage.claims.get(key)
+        # What was chosen for another pod and is not visible yet may still fail, so nobody else relies on it.
+        if claim is None or claim.deleting or key in storage.chosen:
             return Reason(Code.VOLUME_CLAIM, name)
         if claim.volume:
             if claim.volume not in storage.volumes:
@@ -41,7 +43,7 @@ def against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
     storage = fleet.storage
     if storage is None or node.facts is None:
         return None
-    taken: set[str] = set()
+    taken = _chosen(storage)
     # Small claims first, as the volume binder matches them, so that a large volume is kept for a large claim.
     claims = [(name, storage.claims[f"{request.namespace}/{name}"]) for name in request.rules.claims]
     for name, claim in sorted(claims, key=lambda entry: entry[1].size):
@@ -49,6 +51,8 @@ def against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
             if not _reachable(storage.volumes[claim.volume], node.facts):
                 return Reason(Code.VOLUME_NODE, name)
             continue
+        if claim.selected_node and claim.selected_node != node.facts.name:
+            return Reason(Code.VOLUME_NODE, name)
         match = _matching(storage, f"{request.namespace}/{name}", claim, node.facts, taken)
         if match is not None:
             taken.add(match)
@@ -63,9 +67,13 @@ def volumes_for(storage: Storage, request: Request, facts: NodeFacts) -> dict[st
     claims = [(name, storage.claims.get(f"{request.namespace}/{name}")) for name in request.rules.claims]
     unbound = [(name, claim) for name, claim in claims if claim is not None and not claim.volume]
     for name, claim in sorted(unbound, key=lambda entry: entry[1].size):
-        taken = {volume for volume in chosen.values() if volume}
+        taken = _chosen(storage) | {volume for volume in chosen.values() if volume}
         chosen[name] = _matching(storage, f"{request.namespace}/{name}", claim, facts, taken)
     return chosen
+
+
+def _chosen(storage: Storage) -> set[str]:
+    return {choice.volume for choice in storage.chosen.values() if choice.volume}
 
 
 def _waits(storage: Storage, claim: ClaimFacts) -> bool:

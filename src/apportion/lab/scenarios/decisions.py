@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from apportion.apis.request import Request
 from apportion.core import cycle, sentences
 from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
 from apportion.core.mix import Mix
 from apportion.core.policies import Policy
 from apportion.lab.scenarios import fleets, requests
@@ -78,14 +79,14 @@ def _cycle(
     """Every pending job is tried once; gives the names of those that were placed."""
     placed: set[str] = set()
     for job in pending:
-        outcome = cycle.decide(fleet, asked[job.name], policy, plain=plain, explained=False)
-        if isinstance(outcome, cycle.Plan):
+        outcome = cycle.decide(fleet, Group.of(*asked[job.name]), policy, plain=plain, explained=False)
+        if isinstance(outcome, cycle.Statement):
             placed.add(job.name)
     return placed
 
 
-def _explained(fleet: Fleet, group: tuple[Request, ...], policy: Policy) -> Wait:
-    refusal = cycle.decide(fleet, group, policy)
+def _explained(fleet: Fleet, members: tuple[Request, ...], policy: Policy) -> Wait:
+    refusal = cycle.decide(fleet, Group.of(*members), policy)
     assert isinstance(refusal, cycle.Refusal)
     nodes = {node: str(part.code) for part in refusal.groups for node in part.nodes}
     return Wait(str(refusal.code), str(refusal.layer), sentences.of(refusal), nodes)
@@ -103,13 +104,14 @@ def _places(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[tup
             *(record.gpu for record in fleet.shares_of(request.uid)),
             *fleet.nodes[node].devices_of(request.uid),
         )
-        yield request.name, Place(node, devices, tuple(record.start for record in slices))
+        yield request.name, Place(node, devices, tuple(record.placement.start for record in slices))
 
 
 def _unsound(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[str]:
     """What must hold in every cluster: places that do not overlap, nothing sold twice, each pod has what it asked."""
     for gpu in (gpu for node in fleet for gpu in node.gpus.values()):
-        units = [unit for piece in gpu.slices.values() for unit in range(piece.start, piece.start + piece.size)]
+        placements = [held.placement for held in gpu.slices.values()]
+        units = [unit for each in placements for unit in range(each.start, each.start + each.size)]
         if len(units) != len(set(units)):
             yield f"slices overlap on {gpu.uuid}"
         if sum((bool(gpu.slices), bool(gpu.shares), gpu.whole is not None)) > 1:
@@ -119,7 +121,7 @@ def _unsound(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[st
     for request in (request for group in asked.values() for request in group):
         if request.uid not in fleet.pod_nodes:
             continue
-        has = {record.key: record.profile for record in fleet.slices_of(request.uid)}
+        has = {record.key: record.placement.profile for record in fleet.slices_of(request.uid)}
         wants = dict(zip(fleets.claim_names(request), (want.profile for want in request.slices), strict=True))
         if has != wants:
             yield f"{request.name} has the slices {sorted(has.values())} instead of {sorted(wants.values())}"

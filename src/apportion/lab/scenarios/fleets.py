@@ -13,10 +13,10 @@ from apportion.apis.nodes import Taint
 from apportion.apis.request import Request
 from apportion.core import search
 from apportion.core.catalog import Catalog, Model
-from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState
+from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState, SlicePlacement
 from apportion.core.ledger import Gpu
 from apportion.core.node import CPU, PODS
-from apportion.core.plans import share_key
+from apportion.core.operations import share_key
 from apportion.lab.scenarios import checks, notation
 from apportion.lab.scenarios.form import NODE_PODS, Gpus, Job, Node, Scenario, as_tuple
 
@@ -57,7 +57,7 @@ def _add_node(fleet: Fleet, name: str, node: Node, *, mig: bool) -> None:
     for piece in node.foreign:
         gpu = _device(fleet.nodes[name], piece.device, f"{field}.foreign")
         key = f"foreign/{gpu.uuid}/{piece.start}/{piece.size}"
-        fleet.add_slice(key, gpu.uuid, piece.profile, piece.start, piece.size, "")
+        fleet.add_slice(key, SlicePlacement(gpu.uuid, piece.profile, piece.start, piece.size), "")
 
 
 def _gpus(catalog: Catalog, name: str, node: Node, *, mig: bool) -> list[GpuFacts]:
@@ -134,8 +134,8 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
     gpus = list(named) or list(node.gpus.values())
     wants = [want.profile for want in request.slices]
     if job.start is None:
-        seats = search.arrange([(gpu.grid, gpu.state) for gpu in gpus], wants, search.first_place)
-        places = [(gpus[index], start) for index, start in seats] if seats is not None else []
+        found = search.arrange([(gpu.grid, gpu.state) for gpu in gpus], wants, search.first_place)
+        places = [(gpus[index], start) for index, start in found] if found is not None else []
     else:
         starts = as_tuple(job.start)
         places = list(zip(gpus * len(wants) if len(gpus) == 1 else gpus, starts, strict=False))
@@ -145,7 +145,7 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
         shape = gpu.grid.shape(want.profile)
         if shape is None or not gpu.takes_slices or not gpu.grid.legal(gpu.state, shape, start):
             raise InputError(f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free place for {want.profile} there")
-        fleet.add_slice(key, gpu.uuid, want.profile, start, shape.size, request.uid)
+        fleet.add_slice(key, SlicePlacement(gpu.uuid, want.profile, start, shape.size), request.uid)
 
 
 def _room_for_share(node: NodeState, job: Job, request: Request) -> list[Gpu]:
@@ -166,7 +166,8 @@ def _add_claims(fleet: Fleet, job: Job, request: Request) -> None:
         if shape is None:
             raise InputError(f"{field}.profile", claim.profile, f"{gpu.facts.model.id} has no such profile")
         key = claim_name(request.uid, request.slices[0].container if request.slices else "main", claim.index)
-        fleet.add_slice(key, gpu.uuid, claim.profile, claim.start, shape.size, request.uid)
+        placement = SlicePlacement(gpu.uuid, claim.profile, claim.start, shape.size)
+        fleet.add_slice(key, placement, request.uid, node=claim.node)
 
 
 def _device(node: NodeState, index: int, field: str) -> Gpu:

@@ -1,0 +1,24 @@
+"""What can happen in a cluster that matters to pods which wait."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Happened(Enum):
+    SLICE_FREED = auto()
+    SLICE_CAME = auto()
+    POD_GONE = auto()
+    POD_CAME = auto()
+    NODE_CHANGED = auto()
+    STORAGE_CHANGED = auto()
+    EVERYTHING = auto()  # the reader missed changes
+
+
+class Change(NamedTuple):
+    """`pod` is the uid whose slice or pod it was."""
+
+    kind: Happened
+    node: str = ""
+    pod: str = ""

@@ -1,0 +1,59 @@
+"""When two pods ask for the same: then one decision, one row of prices and one explanation serves both.
+
+Who asks does not count: uid, name, owner, age, priority, and labels such as the index in a Job. A label counts only
+where a rule about pods looks at its key: a rule of the pod itself, or the anti-affinity of a pod that is already
+there; then the namespace counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from apportion.apis.noderules import NodeRules
+from apportion.apis.request import Request
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
+
+_NO_RULES = NodeRules()
+
+
+def group_class(fleet: Fleet, group: Group) -> Hashable:
+    """Groups of one class are decided alike on this fleet."""
+    return tuple(request_class(fleet, member) for member in group.members)
+
+
+def request_class(fleet: Fleet, request: Request) -> Hashable:
+    """Requests of one class are decided alike on this fleet, wherever the other pods are."""
+    own = (node_class(request), request.policy, request.gates)
+    rules = request.rules
+    if not (fleet.apart or _looks_at_pods(rules) or rules.claims):
+        return own
+    keys = fleet.apart_labels | _label_keys(rules)
+    labels = tuple(sorted((key, value) for key, value in request.labels.items() if key in keys))
+    return (*own, request.namespace, labels)
+
+
+def node_class(request: Request) -> Hashable:
+    """Requests of one class get the same answer and price from a node, as far as only that node matters."""
+    share, rules = request.share, request.rules
+    return (
+        tuple(request.resources.items()),
+        request.whole_gpus,
+        share and (share.milli, share.memory_mib, share.devices),
+        tuple(want.profile for want in request.slices),
+        request.node_name,
+        b"" if rules == _NO_RULES else msgspec.json.encode(rules),
+    )
+
+
+def _looks_at_pods(rules: NodeRules) -> bool:
+    return bool(rules.about_pods or rules.preferred_affinity or rules.preferred_anti_affinity)
+
+
+def _label_keys(rules: NodeRules) -> frozenset[str]:
+    """The pod's own labels that its rules look at: it counts among those that it wants near, apart or spread."""
+    selectors = [term.label_selector for term in (*rules.affinity, *rules.anti_affinity)]
+    selectors += [constraint.label_selector for constraint in rules.spread]
+    return frozenset(key for selector in selectors if selector is not None for key in selector.keys)

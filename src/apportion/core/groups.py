@@ -1,0 +1,60 @@
+"""Pods that are placed together: all of them, or none. A pod without a gang is a group of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from apportion.apis.request import Request
+
+
+def key_of(request: Request) -> str:
+    """Which group a pod belongs to: one of its own, until gangs come."""
+    return request.uid
+
+
+class Group(msgspec.Struct, frozen=True):
+    """`minimum` members must have a place at the same time; `key` is the pod's uid in a group of one."""
+
+    key: str
+    members: tuple[Request, ...]
+    minimum: int = 1
+
+    @staticmethod
+    def of(*members: Request, key: str = "") -> Group:
+        """All of these pods together."""
+        return Group(key or members[0].uid, members, len(members))
+
+    @property
+    def name(self) -> str:
+        """For people: the first pod's name, and how many come with it."""
+        others = len(self.members) - 1
+        return f"{self.members[0].key} and {others} more" if others else self.members[0].key
+
+    @property
+    def priority(self) -> int:
+        return max(member.priority for member in self.members)
+
+    @property
+    def created(self) -> str:
+        """When the first of them was created."""
+        return min(member.created for member in self.members)
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        return tuple(member.uid for member in self.members)
+
+    def including(self, request: Request) -> Group:
+        """The group with this pod, in the place of what was known about it."""
+        others = [member for member in self.members if member.uid != request.uid]
+        added = len(others) == len(self.members)
+        return Group(self.key, (*others, request), self.minimum + added)
+
+    def without(self, uids: Iterable[str]) -> Group | None:
+        """The group without these pods; None if nobody is left."""
+        gone = set(uids)
+        left = tuple(member for member in self.members if member.uid not in gone)
+        if not left:
+            return None
+        return Group(self.key, left, max(1, self.minimum - len(self.members) + len(left)))

@@ -1,0 +1,272 @@
+"""What can be done for a pod: claim a slice, choose a volume, bind, bind with a share, evict, reserve.
+
+An operation knows how to enter itself into a fleet and how to take that back exactly, which object of the cluster
+confirms it once it is written (`confirmed_by`), what has to happen before it is written (`after`), and what is free
+again when it is undone. Applying one whose ground is already taken raises `LedgerError`: so `undo` never takes back
+what another one did.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from apportion.apis.errors import LedgerError
+from apportion.apis.request import Request
+from apportion.core.changes import Change, Happened
+from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core.fleet import Fleet
+from apportion.core.volumes import VolumeChoice
+
+
+class ObjectKind(StrEnum):
+    CLAIM = "claim"  # by name
+    POD = "pod"  # by uid: it has a node
+    POD_END = "pod end"  # by uid: it is gone
+    NOMINATION = "nomination"  # by reservation key: its pod names the node
+    VOLUME = "volume"  # by name: it names its claim
+    VOLUME_CLAIM = "volume claim"  # by namespace/name: it names a node
+
+
+class ObjectRef(NamedTuple):
+    """An object of the cluster in the state that an operation brings about."""
+
+    kind: ObjectKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class _Operation(msgspec.Struct, frozen=True):
+    def confirm(self, fleet: Fleet) -> bool:  # noqa: ARG002
+        """The cluster shows the object: True if nothing has to be assumed any more."""
+        return True
+
+
+class ClaimSlice(_Operation, frozen=True):
+    """Write the claim of one slice, before its pod is bound. `containers` are those that use it."""
+
+    name: str
+    request: Request
+    node: str
+    placement: SlicePlacement
+    containers: tuple[str, ...]
+    after: tuple[ObjectRef, ...] = ()
+
+    @property
+    def confirmed_by(self) -> ObjectRef:
+        return ObjectRef(ObjectKind.CLAIM, self.name)
+
+    @property
+    def frees(self) -> Change:
+        return Change(Happened.SLICE_FREED, self.node, self.request.uid)
+
+    def apply(self, fleet: Fleet) -> None:
+        _require(self.name not in fleet.slices, f"claim {self.name} is already there")
+        fleet.add_slice(self.name, self.placement, self.request.uid, node=self.node)
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.remove_slice(self.name)
+
+
+class BindVolume(_Operation, frozen=True):
+    """Give a volume claim a ready-made volume, or have one provisioned for the node; before the pod is bound.
+
+    `volume_version` is the version of the volume on which this was decided: whoever changed it since was faster.
+    """
+
+    request: Request
+    node: str
+    claim: str
+    claim_uid: str = ""
+    volume: str = ""
+    volume_version: str = ""
+    after: tuple[ObjectRef, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.request.namespace}/{self.claim}"
+
+    @property
+    def confirmed_by(self) -> ObjectRef:
+        if self.volume:
+            return ObjectRef(ObjectKind.VOLUME, self.volume)
+        return ObjectRef(ObjectKind.VOLUME_CLAIM, self.key)
+
+    @property
+    def frees(self) -> Change:
+        return Change(Happened.STORAGE_CHANGED)
+
+    def apply(self, fleet: Fleet) -> None:
+        storage = fleet.storage
+        _require(storage is not None and self.key not in storage.chosen, f"volume claim {self.key} has a volume")
+        fleet.choose_volume(self.key, VolumeChoice(self.node, self.volume))
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.forget_volume(self.key)
+
+    def confirm(self, fleet: Fleet) -> bool:
+        """True, and nothing is assumed any more, once the facts of the fleet tell what was chosen."""
+        storage = fleet.storage
+        if storage is None:
+            return False
+        claim, volume = storage.claims.get(self.key), storage.volumes.get(self.volume)
+        if claim is not None and not claim.volume and not (volume.claim if volume else claim.selected_node):
+            return False
+        fleet.forget_volume(self.key)
+        return True
+
+
+class Bind(_Operation, frozen=True):
+    """Give a pod its node. `devices` are whole GPUs that stand in for it until the kubelet has chosen."""
+
+    request: Request
+    node: str
+    devices: tuple[str, ...] = ()
+    after: tuple[ObjectRef, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        return self.request.uid
+
+    @property
+    def confirmed_by(self) -> ObjectRef:
+        return ObjectRef(ObjectKind.POD, self.request.uid)
+
+    @property
+    def frees(self) -> Change:
+        return Change(Happened.POD_GONE, self.node, self.request.uid)
+
+    def apply(self, fleet: Fleet) -> None:
+        _require(self.request.uid not in fleet.pod_nodes, f"pod {self.request.key} has a node")
+        fleet.add_pod(self.request, self.node, self.devices)
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.remove_pod(self.request.uid)
+
+
+class BindShare(_Operation, frozen=True):
+    """Hand a pod with a share to the binder: `shares` are (GPU uuid, MiB)."""
+
+    request: Request
+    node: str
+    shares: tuple[tuple[str, int], ...]
+    after: tuple[ObjectRef, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        return self.request.uid
+
+    @property
+    def confirmed_by(self) -> ObjectRef:
+        return ObjectRef(ObjectKind.POD, self.request.uid)
+
+    @property
+    def frees(self) -> Change:
+        return Change(Happened.POD_GONE, self.node, self.request.uid)
+
+    def apply(self, fleet: Fleet) -> None:
+        uid = self.request.uid
+        _require(uid not in fleet.pod_nodes and not fleet.shares_of(uid), f"pod {self.request.key} has a node")
+        for number, (gpu, mib) in enumerate(self.shares):
+            fleet.add_share(share_key(uid, number), gpu, mib, uid)
+        fleet.add_pod(self.request, self.node)
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.remove_pod(self.request.uid)
+        for number in range(len(self.shares)):
+            fleet.remove_share(share_key(self.request.uid, number))
+
+
+class Evict(_Operation, frozen=True):
+    """Ask a pod to go. Until it is gone it holds what it has, and that can be reserved."""
+
+    request: Request
+    node: str
+    reason: str = ""
+    after: tuple[ObjectRef, ...] = ()
+
+    @property
+    def confirmed_by(self) -> ObjectRef:
+        return ObjectRef(ObjectKind.POD_END, self.request.uid)
+
+    @property
+    def frees(self) -> Change | None:
+        return None
+
+    def apply(self, fleet: Fleet) -> None:
+        uid = self.request.uid
+        _require(uid in fleet.pod_nodes and uid not in fleet.releasing, f"pod {self.request.key} is not running")
+        fleet.set_releasing(uid, releasing=True)
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.set_releasing(self.request.uid, releasing=False)
+
+
+class Reserve(_Operation, frozen=True):
+    """Keep room on a node for a pod that cannot be bound there yet; written down as the pod's nominated node."""
+
+    request: Request
+    reservation: Reservation
+    after: tuple[ObjectRef, ...] = ()
+
+    @property
+    def node(self) -> str:
+        return self.reservation.node
+
+    @property
+    def confirmed_by(self) -> ObjectRef:
+        return ObjectRef(ObjectKind.NOMINATION, self.reservation.key)
+
+    @property
+    def frees(self) -> Change:
+        return Change(Happened.POD_GONE, self.reservation.node)
+
+    def apply(self, fleet: Fleet) -> None:
+        _require(self.reservation.key not in fleet.reservations, f"{self.reservation.key} is already reserved")
+        fleet.reserve(self.reservation)
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.release_reservation(self.reservation.key)
+
+
+class Unreserve(_Operation, frozen=True):
+    """End a reservation, because its owner takes the room or does not want it any more. Nothing is written."""
+
+    reservation: Reservation
+    after: tuple[ObjectRef, ...] = ()
+
+    @property
+    def node(self) -> str:
+        return self.reservation.node
+
+    @property
+    def confirmed_by(self) -> ObjectRef | None:
+        return None
+
+    @property
+    def frees(self) -> Change | None:
+        return None
+
+    def apply(self, fleet: Fleet) -> None:
+        _require(fleet.reservations.get(self.reservation.key) == self.reservation, "it is not reserved")
+        fleet.release_reservation(self.reservation.key)
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.reserve(self.reservation)
+
+
+Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | Unreserve
+
+
+def share_key(uid: str, number: int) -> str:
+    """The key of a pod's share on the number-th of its devices."""
+    return f"{uid}/{number}"
+
+
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise LedgerError("NotApplicable", otherwise)

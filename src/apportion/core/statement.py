@@ -1,0 +1,70 @@
+"""What was decided for a group: operations that are applied to the fleet all or none, and then written.
+
+decided    applied to the fleet, nothing is written yet
+written    on the server; the cluster will show it soon
+confirmed  the cluster shows it: from now on the facts speak for themselves
+undone     taken back; operations that stand on the server in spite of a failure stay
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from apportion.apis.errors import LedgerError
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
+from apportion.core.operations import Bind, BindShare, ClaimSlice, Operation
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """The operations of one group, in an order in which they can be applied."""
+
+    group: Group
+    operations: tuple[Operation, ...]
+
+    @property
+    def binds(self) -> tuple[Bind | BindShare, ...]:
+        return tuple(each for each in self.operations if isinstance(each, Bind | BindShare))
+
+    @property
+    def claims(self) -> tuple[ClaimSlice, ...]:
+        return tuple(each for each in self.operations if isinstance(each, ClaimSlice))
+
+    @property
+    def node(self) -> str:
+        """Of a group of one: the pod's node."""
+        (bind,) = self.binds
+        return bind.node
+
+    def apply(self, fleet: Fleet) -> None:
+        """Enter everything into the fleet; raises LedgerError and changes nothing if one of them cannot be."""
+        mark = fleet.checkpoint()
+        try:
+            for operation in self.operations:
+                operation.apply(fleet)
+        except LedgerError:
+            fleet.rollback(mark)
+            raise
+        fleet.release(mark)
+
+    def undo(self, fleet: Fleet) -> None:
+        """Take everything back, also after other changes."""
+        for operation in reversed(self.operations):
+            operation.undo(fleet)
+
+    def waves(self) -> tuple[tuple[Operation, ...], ...]:
+        """In which order operations are written: each after those of this statement that it names in `after`."""
+        if len(self.operations) == 1:
+            return (self.operations,)
+        left = self.operations
+        waves: list[tuple[Operation, ...]] = []
+        while left:
+            unwritten = {operation.confirmed_by for operation in left}
+            ready = [unwritten.isdisjoint(operation.after) for operation in left]
+            if not any(ready):
+                raise LedgerError("EndlessWait", "operations wait for each other")
+            waves.append(tuple(itertools.compress(left, ready)))
+            left = tuple(operation for operation, done in zip(left, ready, strict=True) if not done)
+        return tuple(waves)

@@ -1,0 +1,83 @@
+"""Why each node cannot take a pod, gathered in steps and kept up to date while the fleet changes in between.
+
+Whoever tries something out on the fleet does so in a `trial`: what a trial changes and takes back is no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from apportion.apis.request import Request
+from apportion.core.filters import Checks
+from apportion.core.fleet import Fleet
+from apportion.core.placing import placement
+from apportion.core.policies import Policy
+from apportion.core.reasons import Code, Reason
+
+NODES_PER_STEP = 128
+
+
+class Survey:
+    """One request on one fleet. `reasons` is by node."""
+
+    def __init__(self, fleet: Fleet, request: Request, policy: Policy) -> None:
+        self.fleet = fleet
+        self.request = request
+        self.policy = policy
+        self.reasons: dict[str, Reason] = {}
+        self._seen = fleet.log.end
+        self._changed: set[str] | None = None  # nodes to look at again; None: all of them
+
+    def gather(self) -> Iterator[None]:
+        """Look at every node that is new or has changed since it was looked at."""
+        self._note_changes()
+        changed, self._changed = self._changed, set()
+        names = [node.name for node in self.fleet] if changed is None else sorted(changed)
+        checks = Checks(self.fleet, self.request)
+        nowhere = Reason(Code.NO_PLACE, self.request.slices[0].profile if self.request.slices else "")
+        for number, name in enumerate(names, 1):
+            node = self.fleet.nodes.get(name)
+            if node is None or node.facts is None:
+                self.reasons.pop(name, None)
+            else:
+                self.reasons[name] = checks.against(node) or nowhere
+            if number % NODES_PER_STEP == 0:
+                yield
+
+    @property
+    def current(self) -> bool:
+        """Nothing has changed since the nodes were looked at."""
+        self._note_changes()
+        return self._changed is not None and not self._changed
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """What happens to the fleet in here is taken back. There is no pause within."""
+        self._note_changes()
+        mark = self.fleet.checkpoint()
+        try:
+            yield
+        finally:
+            self.fleet.rollback(mark)
+            self._seen = self.fleet.log.end
+
+    def _note_changes(self) -> None:
+        changed = self.fleet.log.since(self._seen)
+        self._seen = self.fleet.log.end
+        if changed is None or (changed and self._looks_beyond_the_node()):
+            self._changed = None
+        elif self._changed is not None:
+            self._changed |= changed
+
+    def _looks_beyond_the_node(self) -> bool:
+        """What happens on one node can change the answer of another."""
+        return bool(self.request.rules.about_pods or self.request.rules.claims or self.fleet.apart)
+
+
+def fits(survey: Survey, name: str, request: Request) -> bool:
+    """Can this node take the request now?"""
+    node = survey.fleet.nodes.get(name)
+    if node is None or Checks(survey.fleet, request).against(node) is not None:
+        return False
+    return placement(node, request, survey.policy.for_request(request)) is not None

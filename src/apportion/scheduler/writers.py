@@ -1,0 +1,177 @@
+"""How each kind of operation is written to the API server, and how to ask whether it is there.
+
+Each write is safe to repeat. A write that fails because of somebody else's object raises; the committer then asks
+what is true.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+from apportion.apis.claims import AllocationClaim, PodReference, new_claim
+from apportion.apis.kinds import ALLOCATION_CLAIMS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from apportion.apis.meta import Bare
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request
+from apportion.apis.volumes import SELECTED_NODE, PersistentVolume
+from apportion.cluster import errors
+from apportion.cluster.client import Client
+from apportion.core.operations import Bind, BindVolume, ClaimSlice, Evict, Operation, Reserve
+
+O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
+
+
+class Writer(Protocol, Generic[O_contra]):
+    """For one kind of operation."""
+
+    async def write(self, operation: O_contra) -> None: ...
+
+    async def exists(self, operation: O_contra) -> bool:
+        """The server has it, as the operation wants it."""
+        ...
+
+
+def writers(client: Client, namespace: str) -> dict[type[Operation], Writer[Any]]:
+    """One writer for each kind of operation; claims live in `namespace`."""
+    return {
+        ClaimSlice: Claims(client, namespace),
+        BindVolume: Volumes(client),
+        Bind: Bindings(client),
+        Evict: Evictions(client),
+        Reserve: Nominations(client),
+    }
+
+
+class Claims:
+    """Slices are claimed under names that follow from the pod, so a second attempt finds the first one's claim.
+
+    Another leader may have written one under the same name for another place; that one is not ours to count on.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def write(self, operation: ClaimSlice) -> None:
+        wanted = self._claim(operation)
+        try:
+            await self._client.create(ALLOCATION_CLAIMS, wanted, namespace=self._namespace, into=Bare)
+        except errors.AlreadyExists:
+            claim = await self._get(operation)
+            if claim.spec != wanted.spec or claim.metadata.deleting:
+                raise
+
+    async def exists(self, operation: ClaimSlice) -> bool:
+        try:
+            claim = await self._get(operation)
+        except errors.NotFound:
+            return False
+        return claim.spec == self._claim(operation).spec
+
+    async def _get(self, operation: ClaimSlice) -> AllocationClaim:
+        return await self._client.get(
+            ALLOCATION_CLAIMS, operation.name, namespace=self._namespace, into=AllocationClaim
+        )
+
+    def _claim(self, operation: ClaimSlice) -> AllocationClaim:
+        placement, request = operation.placement, operation.request
+        return new_claim(
+            name=operation.name,
+            namespace=self._namespace,
+            profile=placement.profile,
+            gpu_uuid=placement.gpu,
+            start=placement.start,
+            size=placement.size,
+            nodename=operation.node,
+            pod=PodReference(namespace=request.namespace, name=request.name, uid=request.uid),
+            containers=list(operation.containers),
+        )
+
+
+class Volumes:
+    """A claim is provisioned once it names a node; a ready-made volume is its own once the volume names the claim.
+
+    The volume controller then binds the two while the kubelet waits for them.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def write(self, operation: BindVolume) -> None:
+        namespace = operation.request.namespace
+        if not operation.volume:
+            patch: dict[str, Any] = {"metadata": {"annotations": {SELECTED_NODE: operation.node}}}
+            await self._client.patch(PERSISTENT_VOLUME_CLAIMS, operation.claim, patch, namespace=namespace)
+            return
+        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        reference |= {"namespace": namespace, "name": operation.claim, "uid": operation.claim_uid}
+        patch = {"metadata": {"resourceVersion": operation.volume_version}, "spec": {"claimRef": reference}}
+        await self._client.patch(PERSISTENT_VOLUMES, operation.volume, patch)
+
+    async def exists(self, operation: BindVolume) -> bool:
+        namespace = operation.request.namespace
+        try:
+            if not operation.volume:
+                claim = await self._client.get(
+                    PERSISTENT_VOLUME_CLAIMS, operation.claim, namespace=namespace, into=Bare
+                )
+                return claim.metadata.annotations.get(SELECTED_NODE) == operation.node
+            volume = await self._client.get(PERSISTENT_VOLUMES, operation.volume, into=PersistentVolume)
+        except errors.NotFound:
+            return False
+        reference = volume.spec.claim_ref
+        return reference is not None and (reference.namespace, reference.name) == (namespace, operation.claim)
+
+
+class Bindings:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def write(self, operation: Bind) -> None:
+        request = operation.request
+        await self._client.bind(request.namespace, request.name, request.uid, operation.node)
+
+    async def exists(self, operation: Bind) -> bool:
+        pod = await pod_of(self._client, operation.request)
+        return pod is not None and pod.spec.node_name == operation.node
+
+
+class Evictions:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def write(self, operation: Evict) -> None:
+        request = operation.request
+        try:
+            await self._client.evict(request.namespace, request.name, uid=request.uid)
+        except errors.NotFound:
+            return
+
+    async def exists(self, operation: Evict) -> bool:
+        pod = await pod_of(self._client, operation.request)
+        return pod is None or pod.metadata.deleting
+
+
+class Nominations:
+    """A reservation is written down as the pod's nominated node, so that the next leader keeps it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def write(self, operation: Reserve) -> None:
+        request = operation.request
+        patch = {"metadata": {"uid": request.uid}, "status": {"nominatedNodeName": operation.node}}
+        await self._client.patch(PODS, request.name, patch, namespace=request.namespace, subresource="status")
+
+    async def exists(self, operation: Reserve) -> bool:
+        pod = await pod_of(self._client, operation.request)
+        return pod is not None and pod.status.nominated_node_name == operation.node
+
+
+async def pod_of(client: Client, request: Request) -> Pod | None:
+    """The very pod, None if it is gone or another one has its name."""
+    try:
+        pod = await client.get(PODS, request.name, namespace=request.namespace, into=Pod)
+    except errors.NotFound:
+        return None
+    return pod if pod.metadata.uid == request.uid else None

@@ -1,0 +1,114 @@
+"""Explanations in steps: nothing of them is left in between, and what changes meanwhile is taken into account."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from apportion.apis.request import Request
+from apportion.core import cycle, explain, remedies
+from apportion.core.facts import Taint
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
+from apportion.core.policies import Policy
+from apportion.core.refusals import Refusal
+from apportion.core.survey import NODES_PER_STEP
+from tests.builders.accelerators import A100, T4
+from tests.builders.fleets import add_node, fleet_of, node_facts
+from tests.builders.pods import pod_request
+
+
+def _fleet(dice: random.Random, count: int) -> Fleet:
+    fleet = fleet_of(
+        *(
+            (
+                node_facts(
+                    f"node-{n:04}",
+                    taints=[Taint(key="x", effect="NoSchedule")] if dice.random() < 0.2 else [],
+                    unschedulable=dice.random() < 0.1,
+                ),
+                [(A100, True)] * (n % 2) + [(T4, False)] * (n % 3),
+            )
+            for n in range(count)
+        )
+    )
+    policy = Policy("first-fit")
+    for wants in ({"slices": {"3g.20gb": 1}}, {"gpus": 1}):
+        while isinstance(cycle.decide(fleet, Group.of(pod_request(**wants)), policy, explained=False), cycle.Statement):
+            pass
+    return fleet
+
+
+def _wants(dice: random.Random) -> dict[str, Any]:
+    return dice.choice(({"slices": {"3g.20gb": 1}}, {"slices": {"7g.40gb": 2}}, {"gpus": 2}, {"gpus": 1}, {"gpus": 99}))
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_between_two_steps_the_fleet_is_as_it_was(seed: int) -> None:
+    dice = random.Random(seed)
+    fleet = _fleet(dice, 8)
+    before = fleet.record()
+    work = explain.steps(fleet, pod_request(**_wants(dice)), Policy())
+    count = 0
+    for _ in work:
+        count += 1
+        assert fleet.record() == before
+    assert count
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_changes_meanwhile_is_in_the_explanation(seed: int) -> None:
+    dice = random.Random(seed)
+    fleet = _fleet(dice, 6)
+    request = pod_request("waits", gpus=99)
+    work = explain.steps(fleet, request, Policy())
+    steps = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            refusal: Refusal = end.value
+            break
+        steps += 1
+        if dice.random() < 0.5 and steps < 40:
+            _change(dice, fleet)
+    fresh = explain.refuse(fleet, request, Policy())
+    assert refusal.groups == fresh.groups
+    assert refusal.total_nodes == fresh.total_nodes
+    if refusal.remedy is not None:
+        assert _still_works(fleet, request, refusal)
+
+
+def _change(dice: random.Random, fleet: Fleet) -> None:
+    name = f"node-{dice.randrange(8):04}"
+    match dice.randrange(4):
+        case 0:
+            fleet.remove_node(name)
+        case 1:
+            add_node(fleet, node_facts(name), [(T4, False)] * dice.randint(1, 4))
+        case 2:
+            for uid in list(fleet.nodes[name].pods if name in fleet.nodes else ()):
+                fleet.remove_pod(uid)
+        case _:
+            fleet.add_pod(pod_request(gpus=1), name)
+
+
+def _still_works(fleet: Fleet, request: Request, refusal: Refusal) -> bool:
+    assert refusal.remedy is not None
+    mark = fleet.checkpoint()
+    try:
+        changed = remedies.apply(fleet, request, refusal.remedy)
+        return isinstance(cycle.decide(fleet, Group.of(changed), Policy(), explained=False), cycle.Statement)
+    finally:
+        fleet.rollback(mark)
+
+
+def test_the_larger_the_fleet_the_more_steps() -> None:
+    """One look at all nodes alone takes as many steps as there are stretches of nodes."""
+    small, large = (
+        sum(1 for _ in explain.steps(_fleet(random.Random(1), nodes), pod_request(gpus=99), Policy()))
+        for nodes in (60, 600)
+    )
+    assert large >= small + 2 * (600 // NODES_PER_STEP)
