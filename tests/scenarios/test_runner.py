@@ -103,7 +103,7 @@ def test_problems_say_what_came_instead(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(f"name: wrong\n{CLUSTER}expect: {{where: {{new: n1}}, running: [third]}}\n")
     first, second = problems(str(path))
-    assert first.startswith("third should be running but is pending: 0/2 nodes can take 1 x nvidia.com/gpu now")
+    assert first.startswith("third should be running but is pending: 0/2 nodes are available for 1 x nvidia.com/gpu")
     assert second == "new should be on n1 but is on n0"
 
 
@@ -130,7 +130,7 @@ MISTAKES = [
     ("jobs.x.policy", {"jobs": [{"name": "x", "policy": "luck"}]}, "'luck': must be one of fragmentation"),
     ("jobs.x.nodeAffinity", {"jobs": [{"name": "x", "nodeAffinity": ["a b"]}]}, "'a b': must look like"),
     ("jobs.x.anyOrder", {"jobs": [{"name": "x", "anyOrder": True}]}, "needs a pending job with mig as a list"),
-    ("jobs.x: metadata.annotations[gpu-fraction]", {"jobs": [{"name": "x", "fraction": "2"}]}, "'2': must be a plain"),
+    ("jobs.x: metadata.annotations[gpu-fraction]", {"jobs": [{"name": "x", "fraction": "2"}]}, "'2': must be a decimal"),
     ("nodes.n0.mig", {"jobs": [{"name": "x", "gpus": 1}, {"name": "y", "mig": {"1g.5gb": 1}}]}, "say mig: true or"),
     ("policy", {"policy": "luck"}, "'luck': must be one of fragmentation"),
     ("expect.running", {"expect": {"running": ["z"]}}, "'z': must be a job or a pod of a job: x"),
