@@ -110,7 +110,7 @@ def typed(body: Json, **more: Any) -> Pod:
     return msgspec.convert({**body, **more}, Pod)
 
 
-def request(name: str = "", *, cpu: str = "", **options: Any) -> Request:
+def pod_request(name: str = "", *, cpu: str = "", **options: Any) -> Request:
     """What the deciding code sees of such a pod. Without a name it gets one of its own."""
     name = name or f"pod-{next(_numbers)}"
     namespace = options.get("namespace", "default")

@@ -12,7 +12,7 @@ import pytest
 from apportion.admission.fallback.deciding import Case, Outcome
 from apportion.admission.fallback.decision_rounds import DecisionRounds
 from apportion.admission.fallback.promise_store import PromiseStore
-from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.admission.knowledge import Knowledge
 from apportion.apis import names
 from apportion.apis.installation import Installation
@@ -67,11 +67,11 @@ def case(identity: str, *, broken: bool = False) -> Case:
     def request(steps: int) -> Request:
         if broken:
             raise ZeroDivisionError
-        return pods.request(
+        return pods.pod_request(
             identity, uid=f"review/{identity}", mig={TIERS[steps]: 1}, scheduler=names.DEFAULT_SCHEDULER
         )
 
-    return Case(id=identity, request=request, steps=1, wishes=Wishes(TIERS))
+    return Case(id=identity, request=request, steps=1, options=FallbackOptions(TIERS))
 
 
 async def test_f04_one_question_that_fails_is_told_to_ask_again_and_all_others_are_answered() -> None:

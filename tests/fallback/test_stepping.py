@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apportion.admission.fallback import stepping
-from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.apis import names
 from tests.builders.pods import container, fallback_pod
 from tests.fallback.cluster import asked, fallback
@@ -18,7 +18,7 @@ LADDER = ("7g.70gb", "3g.40gb", "2g.20gb", "1g.10gb")
 
 def fallen(given: dict[str, Any], steps: int, *, keep_memory: bool = False) -> dict[str, Any]:
     after = copy.deepcopy(given)
-    assert stepping.step(after, "spec", Wishes(LADDER, keep_memory=keep_memory), steps)
+    assert stepping.step(after, "spec", FallbackOptions(LADDER, keep_memory=keep_memory), steps)
     return after
 
 

@@ -389,8 +389,7 @@ def _profiles(pod: Json) -> list[str]:
 
 
 def _asked(pod: Json) -> dict[str, str]:
-    containers = pod["spec"].get("containers") or [{"resources": {"limits": {}}}]
-    found: dict[str, str] = containers[0]["resources"]["limits"]
+    found: dict[str, str] = pod["spec"]["containers"][0]["resources"].get("limits", {})
     return found
 
 

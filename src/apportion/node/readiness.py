@@ -39,6 +39,23 @@ STOPPED = Readiness(ready=False, reason="AgentStopped", message="The agent was s
 UNREGISTERED = Readiness(ready=False, reason="NotRegistered", message="The agent is not registered with the kubelet")
 
 
+class NodeChecks:
+    """What was found the last time: a folder that cannot be written, another device plugin."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self.folder: Readiness | None = None
+        self.plugin: Readiness | None = None
+
+    @property
+    def failure(self) -> Readiness | None:
+        return self.plugin or self.folder
+
+    def run(self, pods: Iterable[Pod]) -> None:
+        self.plugin = foreign_device_plugin(pods)
+        self.folder = unwritable_folder(self._folders)
+
+
 def unwritable_folder(folders: Sequence[Path]) -> Readiness | None:
     """The first folder that the agent needs and cannot write to."""
     for folder in folders:

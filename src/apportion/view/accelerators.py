@@ -91,10 +91,7 @@ class Accelerators:
             del self._ready_agents[key]
         else:
             self._ready_agents[key] = after
-        for node, accelerator in self._objects.items():
-            agent = accelerator.status.agent
-            if agent is not None and (agent.namespace, agent.name) == key:
-                self.refresh(node)
+        self.refresh(subject.spec.node_name)  # an agent reports on its own node only
 
     def node_removed(self, node: str) -> None:
         """The fleet has forgotten the node with its GPUs."""
@@ -106,7 +103,10 @@ class Accelerators:
         known = self._reports.get(node, Report())
         if known == report:
             return
-        self._reports[node] = report
+        if report == Report():
+            del self._reports[node]
+        else:
+            self._reports[node] = report
         if (known.gpus, known.ready) != (report.gpus, report.ready):
             self._fleet.set_gpus(node, report.gpus, ready=report.ready)
         _block_foreign(self._fleet, known.foreign, report.foreign)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from apportion.apis.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID
@@ -23,6 +23,7 @@ from apportion.node.hardware.partitioner import Partitioner, Place, PlaceTaken, 
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.prestart_errors import Overlap
+from apportion.node.readiness import NodeChecks
 
 HANDOVER_SECONDS = 3.0
 POLL_SECONDS = 0.1
@@ -41,7 +42,7 @@ class ClaimPlacement:
         records: SliceRecords,
         slicing: Slicing,
         recorder: Recorder,
-        obstacle: Callable[[], str] = lambda: "",
+        checks: NodeChecks,
     ) -> None:
         self._client = client
         self._driver = driver
@@ -49,7 +50,7 @@ class ClaimPlacement:
         self._records = records
         self._slicing = slicing
         self._recorder = recorder
-        self._obstacle = obstacle
+        self._checks = checks
 
     async def secure(self, claim: AllocationClaim) -> SliceRecord:
         """Record the claim's place; moves the claim if that place is taken."""
@@ -57,8 +58,8 @@ class ClaimPlacement:
         known = self._records.get(claim.name)
         if known is not None and known.place == place:
             return known
-        if why := self._obstacle():
-            raise Refused(why)
+        if failure := self._checks.failure:
+            raise Refused(failure.message)
         await self._check(claim, place)
         await self._await_handover(claim, place)
         try:

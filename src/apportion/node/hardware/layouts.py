@@ -8,7 +8,7 @@ empty.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from apportion.apis import migconfig, names
@@ -16,7 +16,9 @@ from apportion.apis.errors import InputError
 from apportion.apis.migconfig import FAILED, PENDING, SUCCESS, MigConfig, Selection
 from apportion.core import layouts
 from apportion.core.catalog import Catalog
+from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitioner, PartitionError, Place
+from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.kubelet.device_holders import DeviceHolders
 from apportion.node.locks import Locks
 
@@ -28,16 +30,17 @@ log = logging.getLogger(__name__)
 class Layouts:
     """`state` is what the node's label says; `draining` are the GPUs that wait to be empty.
 
-    `claimed` gives the GPUs that claims or records of slices name.
+    A GPU that claims or records of slices name is not empty.
     """
 
     def __init__(
-        self, driver: Partitioner, holders: DeviceHolders, locks: Locks, claimed: Callable[[], Collection[str]]
+        self, driver: Partitioner, holders: DeviceHolders, locks: Locks, store: ClaimStore, records: SliceRecords
     ) -> None:
         self._driver = driver
         self._holders = holders
         self._locks = locks
-        self._claimed = claimed
+        self._store = store
+        self._records = records
         self._catalog = Catalog.shipped()
         self._text: str | None = None
         self._config: MigConfig | None = None
@@ -103,7 +106,8 @@ class Layouts:
         held = self._holders.held()
         if gpu.uuid in cut or gpu.uuid in held or any(entry.uuid in held for entry in gpu.fixed or ()):
             return True
-        return gpu.uuid in self._claimed()
+        claimed = {claim.spec.gpu_uuid for claim in self._store.all()}
+        return gpu.uuid in claimed | {record.place.gpu for record in self._records}
 
     def _read(self, text: str | None) -> bool:
         """False if the annotation cannot be read: then everything stays as it is."""

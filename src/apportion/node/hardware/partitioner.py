@@ -197,5 +197,10 @@ async def device_nodes(driver: Partitioner, uuids: Sequence[DeviceUUID]) -> Sequ
     return await driver.device_nodes(uuids) if isinstance(driver, HasDevices) else ()
 
 
+def remove_files(driver: Partitioner, device: str) -> None:
+    if isinstance(driver, MountsFiles):
+        driver.remove_files(device)
+
+
 async def mounts(driver: Partitioner, device: str, uuids: Sequence[DeviceUUID]) -> Sequence[tuple[str, str]]:
     return await driver.mounts(device, uuids) if isinstance(driver, MountsFiles) else ()

@@ -50,7 +50,6 @@ class ExistingDevices:
         holders: DeviceHolders,
         last_container: LastContainer,
         folder: CdiFolder,
-        gpus: Callable[[], Sequence[Gpu]],
         patience: float,
     ) -> None:
         self._driver = driver
@@ -58,7 +57,6 @@ class ExistingDevices:
         self._holders = holders
         self._last_container = last_container
         self._folder = folder
-        self._gpus = gpus
         self._patience = patience
 
     def allocate(self, resource: str, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
@@ -71,7 +69,7 @@ class ExistingDevices:
         container = await self._last_container.of(holder.pod_uid, holder.containers)
         recorded = self._allocations.holdings(names_existing_devices, holder.pod_uid)
         mine = [holding for holding in recorded if container in holding.containers]
-        uuids = self._ordered(set().union(*(holding.ids for holding in mine)))
+        uuids = await self._ordered(set().union(*(holding.ids for holding in mine)))
         for holding in mine:
             if await self._last_container.of(holder.pod_uid, holding.containers) != container:
                 continue  # a later container keeps these ids, and its own call describes it
@@ -83,10 +81,11 @@ class ExistingDevices:
             self._folder.write(name, owner, environment, mounts=mounts, devices=devices)
         log.info("pod %s container %s: prepared devices %s", holder.pod_uid, container, ", ".join(uuids))
 
-    def _ordered(self, ids: set[str]) -> list[DeviceUUID]:
+    async def _ordered(self, ids: set[str]) -> list[DeviceUUID]:
         """As they lie on the node: by GPU, then by place."""
-        known = [gpu.uuid for gpu in self._gpus()]
-        known += [entry.uuid for gpu in self._gpus() for entry in gpu.fixed or ()]
+        gpus = await self._driver.discover()
+        known = [gpu.uuid for gpu in gpus]
+        known += [entry.uuid for gpu in gpus for entry in gpu.fixed or ()]
         missing = ids - set(known)
         if missing:
             raise NotRecorded(f"devices are no longer on this node: {', '.join(sorted(missing))}")
