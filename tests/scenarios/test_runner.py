@@ -103,7 +103,7 @@ def test_problems_say_what_came_instead(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(f"name: wrong\n{CLUSTER}expect: {{where: {{new: n1}}, running: [third]}}\n")
     first, second = problems(str(path))
-    assert first.startswith("third should be running but is pending: 0/2 nodes can take 1 x nvidia.com/gpu now")
+    assert first.startswith("third should be running but is pending: 0/2 nodes are available for 1 x nvidia.com/gpu")
     assert second == "new should be on n1 but is on n0"
 
 

@@ -99,7 +99,7 @@ async def test_fourteen_run_the_fifteenth_waits_and_runs_within_two_seconds_afte
         await cluster.bound(*names_[:14])
         await cluster.no_overlap()
         sentence = await cluster.waits("p14")
-        assert "0/1 nodes can take 1 x 1g.5gb" in sentence
+        assert "0/1 nodes are available for 1 x 1g.5gb" in sentence
         assert "14 of 14" in sentence
 
         async def event() -> list[object]:

@@ -133,7 +133,7 @@ def same_picture_by_top(view: View, where: str) -> None:
             assert taken == deciding.places(ledger), where
             assert bool(gpu.owner) == (ledger.whole is not None), where
         if node.gpus:
-            assert (drawn.notes.get(node.name) == "its agent is not ready") == (not node.ready), where
+            assert (drawn.notes.get(node.name) == "the agent is not ready") == (not node.ready), where
     ours = [each.pod for each in view.waiting if each.pod.spec.scheduler_name in names.OUR_SCHEDULERS]
     assert [pod for pod, _ in drawn.waiting] == sorted(f"default/{pod.metadata.name}" for pod in ours), where
 
@@ -239,7 +239,7 @@ def test_x01_a_pod_with_a_dead_leaders_claim_on_a_cordoned_node(cluster: Cluster
     assert waiting.reading.request is not None
     answer = why.answer(view, waiting.pod, Policy())
     assert answer.state is why.State.WAITING
-    assert "node n1 no longer takes it (Cordoned)" in answer.sentence
+    assert "node n1 is no longer suitable (Cordoned)" in answer.sentence
     assert deciding.node_or_sentence(view.fleet, waiting.reading.request) == ("", answer.sentence)
 
 
@@ -254,4 +254,4 @@ def test_s09_a_node_whose_agent_pod_is_not_ready(cluster: Cluster) -> None:
     occupancy = Occupancy(fallback)
     with occupancy.assumed(()):
         assert occupancy.place(new_request(SLICE)) is None
-    assert scene(scheduler).notes == {"n1": "its agent is not ready"}
+    assert scene(scheduler).notes == {"n1": "the agent is not ready"}

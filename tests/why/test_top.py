@@ -38,7 +38,7 @@ async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(each_clus
     assert found["waiting"] == [{"pod": "default/waits", "reason": sentence}]
     code, out, err = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert code == 0, err
-    assert "1 node, 3 GPUs: 2 slices, 1 given whole, 1 free; 1 pod waiting" in out
+    assert "1 node, 3 GPUs: 2 slices, 1 allocated whole, 1 free; 1 pod pending" in out
     assert "3g.20gb" in out
     assert "default/whole" in out
     assert "waits default/waits" in out
@@ -48,7 +48,7 @@ async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(each_clus
 async def test_x05_a_node_that_takes_no_slices_is_marked(cluster: ApiCluster) -> None:
     await cluster.node("n1", agent=False)
     _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
-    assert "its agent is not ready" in out
+    assert "the agent is not ready" in out
     await cluster.client.delete(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
     _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert "0 nodes, 0 GPUs" in out
@@ -64,7 +64,7 @@ async def test_x05_gpus_that_were_cut_beforehand_show_their_slices(cluster: ApiC
     )
     _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert "3g.20gb" in out
-    assert "1 slice, 0 given whole, 0 free" in out
+    assert "1 slice, 0 allocated whole, 0 free" in out
 
 
 async def test_x05_the_pods_that_hold_whole_gpus_and_static_slices_are_named(cluster: ApiCluster) -> None:

@@ -43,7 +43,7 @@ class GpuReader:
             try:
                 model = self._model(gpu)
             except ApportionError as error:
-                log.error("GPU %s of node %s is left out: %s", gpu.uuid, accelerator.metadata.name, error)  # noqa: TRY400
+                log.error("ignoring GPU %s of node %s: %s", gpu.uuid, accelerator.metadata.name, error)  # noqa: TRY400
                 continue
             found.append(GpuFacts(gpu.uuid, model, gpu.mig_enabled, gpu.healthy))
         return tuple(found)

@@ -90,7 +90,7 @@ class Pods:
             return
         request, problem = read(pod)
         if request is None:
-            log.error("pod %s/%s is not counted: %s", pod.metadata.namespace, pod.metadata.name, problem)
+            log.error("ignoring pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, problem)
             self._leave(uid)
             return
         if known == node and self._fleet.nodes[node].pods[uid] == request:

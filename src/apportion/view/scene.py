@@ -97,7 +97,7 @@ def _fixed(view: View, gpu: Accelerator) -> Gpu:
 
 def _note(node: NodeState) -> str:
     if not node.ready:
-        return "its agent is not ready"
+        return "the agent is not ready"
     return "cordoned" if node.facts is not None and node.facts.unschedulable else ""
 
 
@@ -109,5 +109,5 @@ def _waiting(view: View) -> Iterator[tuple[str, str]]:
             continue
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         current = view.pods.get(pod.metadata.uid) or pod
-        reason = f"scheduling gates hold it back: {gates}" if gates else message_of(current)
-        yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not decided yet"
+        reason = f"the pod has scheduling gates: {gates}" if gates else message_of(current)
+        yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not processed yet"

@@ -143,11 +143,13 @@ def _decoded(data: bytes) -> _Snapshot:
     try:
         found = msgspec.json.decode(data, type=_Snapshot)
     except msgspec.MsgspecError as error:
-        raise InputError("snapshot", data[:40], f"is no snapshot of a fleet: {error}", code="InvalidSnapshot") from None
+        raise InputError(
+            "snapshot", data[:40], f"is not a snapshot of a fleet: {error}", code="InvalidSnapshot"
+        ) from None
     if found.apportion_snapshot != VERSION:
         raise InputError(
             "snapshot", found.apportion_snapshot, f"this program reads version {VERSION}", code="InvalidSnapshot"
         )
     if any(not 0 <= gpu.model < len(found.models) for node in found.nodes for gpu in node.gpus):
-        raise InputError("snapshot", "models", "a GPU names a model that is not there", code="InvalidSnapshot")
+        raise InputError("snapshot", "models", "a GPU has an unknown model", code="InvalidSnapshot")
     return found
