@@ -1,4 +1,4 @@
-# Everything sets itself up: a machine with Python 3.11 or newer and make is enough.
+# Requirements: Python 3.11 or newer, and make. Everything else is installed on demand.
 # `make help` lists the targets.
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -12,41 +12,41 @@ WORKERS ?= 2
 .DEFAULT_GOAL := help
 .PHONY: help install develop demo test test-e2e check format lock generate real image bench soak rules clean setup deploy-webhook verify logs-webhook teardown
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(VENV)/.runtime ## make .venv with the command .venv/bin/apportion
+install: $(VENV)/.runtime ## create .venv with the command .venv/bin/apportion
 
-develop: $(VENV)/.develop ## the same with everything that tests and checks need
+develop: $(VENV)/.develop ## install, plus the tools for tests and checks
 
-demo: $(VENV)/.runtime ## play the story on an embedded cluster: slices made, waited for, freed
+demo: $(VENV)/.runtime ## demonstrate MIG slices on an embedded cluster
 	@$(BIN)/apportion demo
 
-test: $(VENV)/.develop ## every test that needs no long build; the real cluster where `make real` has run
+test: $(VENV)/.develop ## run all tests; tests on a real cluster run only after `make real`
 	$(PYTEST) -q -n $(WORKERS)
 
 export FOCUS
-test-e2e: $(VENV)/.develop ## end-to-end tests against the current kubeconfig; FOCUS="GPU slices" narrows them by regex
+test-e2e: $(VENV)/.develop ## run the end-to-end tests on the current kubeconfig; FOCUS="GPU slices" selects tests by regex
 	APPORTION_E2E=1 $(PYTEST) tests/e2e -v -p no:randomly -p no:cacheprovider
 
-check: $(VENV)/.develop ## format, lint, types, layers, generated files
+check: $(VENV)/.develop ## check format, lint rules, types, import layers and generated files
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_tree.py
 
-format: $(VENV)/.develop ## rewrite the code in the project's format
+format: $(VENV)/.develop ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-real: $(VENV)/.develop ## build the real control plane and node that tests use (minutes; cached)
+real: $(VENV)/.develop ## build the real control plane and node for the tests (minutes; cached)
 	$(BIN)/python tools/real/build.py
 
-image: $(VENV)/.develop ## the container image as an OCI archive, without Docker
+image: $(VENV)/.develop ## build the container image as an OCI archive, without Docker
 	$(BIN)/python tools/image/build.py
 
-bench: $(VENV)/.develop ## speed and packing beside their baselines
+bench: $(VENV)/.develop ## run the benchmarks together with their baselines
 	$(BIN)/apportion lab bench
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.admission
@@ -54,41 +54,41 @@ bench: $(VENV)/.develop ## speed and packing beside their baselines
 	$(BIN)/python -m benchmarks.scheduling
 	$(BIN)/python -m benchmarks.waiting
 
-soak: $(VENV)/.develop ## the long campaigns in full count
+soak: $(VENV)/.develop ## run the soak tests in full
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0
 
-rules: $(VENV)/.develop ## contract rule x embedded x real, from the last test run
+rules: $(VENV)/.develop ## show the result of each rule of docs/behaviour.md in the last test run
 	@test -f .cache/rule-outcomes.json || $(PYTEST) -q
 	@$(BIN)/python tools/rules.py
 
-lock: $(VENV)/.develop ## pin all dependencies anew, with hashes and without addresses
+lock: $(VENV)/.develop ## update the pinned dependencies
 	$(UV) pip compile -q requirements/build.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal -o requirements/build.txt
 	$(UV) pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal -o requirements/runtime.txt
 	$(UV) pip compile -q pyproject.toml --group dev --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal -o requirements/dev.txt
 
-generate: $(VENV)/.develop ## stubs, CRDs and tables that scripts make from their sources
+generate: $(VENV)/.develop ## generate stubs, CRDs and tables from their sources
 	$(BIN)/python tools/generate/protos.py
 	$(BIN)/python tools/generate/crds.py
 	$(BIN)/python tools/generate/fields.py
 	$(BIN)/python tools/generate/internal_pod_form.py
 	$(BIN)/python tools/generate/merge_rules.py
 
-setup: $(VENV)/.runtime ## a simulated GPU cluster with MIG devices (examples/mig-fallback)
+setup: $(VENV)/.runtime ## start a simulated cluster with static MIG devices (examples/mig-fallback)
 	@$(MAKE) --no-print-directory -C examples/mig-fallback setup
 
-deploy-webhook: $(VENV)/.runtime ## the webhook that falls back to smaller MIG sizes, on that cluster
+deploy-webhook: $(VENV)/.runtime ## install the fallback webhook on that cluster
 	@$(MAKE) --no-print-directory -C examples/mig-fallback deploy-webhook
 
-verify: $(VENV)/.runtime ## its nodes, devices and planes
+verify: $(VENV)/.runtime ## show the nodes, devices and components of that cluster
 	@$(MAKE) --no-print-directory -C examples/mig-fallback verify
 
-logs-webhook: $(VENV)/.runtime ## what that webhook decides, as it decides
+logs-webhook: $(VENV)/.runtime ## follow the log of the webhook
 	@$(MAKE) --no-print-directory -C examples/mig-fallback logs-webhook
 
-teardown: $(VENV)/.runtime ## remove that cluster and everything of it
+teardown: $(VENV)/.runtime ## delete that cluster
 	@$(MAKE) --no-print-directory -C examples/mig-fallback clean
 
-clean: ## remove what make made in this folder
+clean: ## delete everything that make created in this directory
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 
 $(UV): requirements/build.txt

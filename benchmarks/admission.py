@@ -42,10 +42,11 @@ from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import PARTS, Settings, Webhook
 from apportion.admission.server import AdmissionServer
 from apportion.apis import crds, kinds, names
+from apportion.apis.installation import Installation
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from tests.clusters.embedded import Embedded
-from tests.fallback.ground import eventually
+from tests.clusters.waiting import eventually
 
 Json = dict[str, Any]
 AT_ONCE = 16
@@ -65,9 +66,9 @@ async def serve(kubeconfig: str) -> None:
         listen="127.0.0.1:0",
         probes="127.0.0.1:0",
         serve=PARTS,
-        namespace=names.FALLBACK_NAMESPACE,
-        service=names.FALLBACK_SERVICE,
-        secret=names.FALLBACK_CERTIFICATE_SECRET,
+        namespace=Installation.fallback_namespace,
+        service=Installation.fallback_service,
+        secret=Installation.fallback_secret,
         patience=Patience(lifetime=0.3),  # no pod ever comes of these promises
     )
     async with Client.from_kubeconfig(kubeconfig) as client, asyncio.TaskGroup() as tasks:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pocketkube.api.http import HttpShell
-from tests.node.ground import Ground, ground
+from tests.node.agent_node import AgentNode, agent_node
 from tests.node.test_process import start
 
 AT_ONCE = (1, 10, 100)
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 async def measure(rounds: int) -> list[Row]:
-    async with ground(annotations=GPUS) as node:
+    async with agent_node(annotations=GPUS) as node:
         shell = HttpShell(node.server, None)
         await shell.start()
         process = await start(node, shell)
@@ -78,7 +78,7 @@ async def measure(rounds: int) -> list[Row]:
             await shell.stop()
 
 
-async def _with(node: Ground, containers: int, rounds: int) -> list[Row]:
+async def _with(node: AgentNode, containers: int, rounds: int) -> list[Row]:
     allocated: list[float] = []
     started: list[float] = []
     for _ in range(rounds):

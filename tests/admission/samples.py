@@ -1,4 +1,4 @@
-"""Pods for the admission tests, as an API server sends them."""
+"""What admission makes of a pod, and what of it a test looks at."""
 
 from __future__ import annotations
 
@@ -14,26 +14,6 @@ CATALOGUED = frozenset(
 )
 A100 = frozenset({"1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"})
 OFFERS = Offers(dynamic=A100, catalogued=CATALOGUED)
-
-
-def container(
-    name: str = "main", *, limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    resources = {key: dict(value) for key, value in (("limits", limits), ("requests", requests)) if value is not None}
-    return {"name": name, "image": "busybox:1.36", "resources": resources}
-
-
-def pod(
-    *containers: dict[str, Any],
-    init: list[dict[str, Any]] | None = None,
-    annotations: dict[str, str] | None = None,
-    **spec: Any,
-) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": "story", "namespace": "default"}
-    if annotations:
-        metadata["annotations"] = annotations
-    body = {"containers": list(containers), **({"initContainers": init} if init else {}), **spec}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
 
 
 def created(given: dict[str, Any], offers: Offers = OFFERS, **around: Any) -> dict[str, Any]:

@@ -14,7 +14,8 @@ import yaml
 from apportion import manifests
 from apportion.apis import names
 from tests.admission.accounts import plane, refusals, remove_workloads, separate_cluster
-from tests.admission.samples import both, container, pod, resources
+from tests.admission.samples import both, resources
+from tests.builders.pods import container, pod
 from tests.clusters.api import RefusedError
 from tests.clusters.cluster import Cluster
 from tests.clusters.control_plane import ControlPlane
@@ -74,23 +75,27 @@ def test_d02_pods_without_a_gpu_start_while_the_webhook_is_down_and_others_do_no
     installed: Cluster, workspace: str
 ) -> None:
     harmless = [
-        pod(container(limits={"cpu": "1", "example.com/nvidia.com": "1"})),
-        pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}, init=[container("i")]),
-        pod(container(), annotations={"example.com/cdi.k8s.io": "x"}),
+        pod("story", containers=[container(limits={"cpu": "1", "example.com/nvidia.com": "1"})]),
+        pod(
+            "story",
+            containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}],
+            init=[container("i")],
+        ),
+        pod("story", containers=[container()], annotations={"example.com/cdi.k8s.io": "x"}),
     ]
     for index, body in enumerate(harmless):
         create(installed, workspace, f"harmless-{index}", body)
     installed.kubectl("label", "pod", "-n", workspace, "harmless-0", "seen=yes")
     installed.kubectl("create", "deployment", "-n", workspace, "plain", "--image=busybox:1.36")
     guarded = [
-        pod(container(limits=SLICED)),
-        pod(container(limits={"nvidia.com/gpu": "1"})),
-        pod(container(limits={"mig.das.com/1g.5gb": "1"})),
-        pod(container(limits={"gpu.das.com/mem": "1"})),
-        pod(container(), init=[container("i", limits=SLICED)]),
-        pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
-        pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}),
-        pod(container(), annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
+        pod("story", containers=[container(limits=SLICED)]),
+        pod("story", containers=[container(limits={"nvidia.com/gpu": "1"})]),
+        pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})]),
+        pod("story", containers=[container(limits={"gpu.das.com/mem": "1"})]),
+        pod("story", containers=[container()], init=[container("i", limits=SLICED)]),
+        pod("story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]),
+        pod("story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}]),
+        pod("story", containers=[container()], annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
     ]
     for index, body in enumerate(guarded):
         refusal = create(installed, workspace, f"guarded-{index}", body, check=False)
@@ -105,7 +110,7 @@ def test_s01_m01_m02_d05_r01_an_api_server_calls_us(
     installed: Cluster, workspace: str, webhook: None, tmp_path: Path
 ) -> None:
     del webhook
-    manifest = pod(container(limits=SLICED)) | {"metadata": {"name": "story"}}
+    manifest = pod("story", containers=[container(limits=SLICED)]) | {"metadata": {"name": "story"}}
     file = tmp_path / "pod.yaml"
     file.write_text(yaml.safe_dump(manifest))
     installed.kubectl("apply", "-n", workspace, "-f", str(file))
@@ -126,7 +131,7 @@ def test_s01_m01_m02_d05_r01_an_api_server_calls_us(
     template = stored(installed, f"/apis/batch/v1/namespaces/{workspace}/jobs/train")["spec"]["template"]
     assert resources(template)["limits"] == {"mig.das.com/1g.5gb": "2", "gpu.das.com/mem": "10"}
 
-    wrong = pod(container(limits={"nvidia.com/mig-1g.6gb": "1", "nvidia.com/mig-1g.7gb": "1"}))
+    wrong = pod("story", containers=[container(limits={"nvidia.com/mig-1g.6gb": "1", "nvidia.com/mig-1g.7gb": "1"})])
     refusal = create(installed, workspace, "wrong", wrong, check=False)
     assert (
         "spec.containers[0].resources.limits[nvidia.com/mig-1g.7gb]: '1g.7gb': no GPU model has this MIG profile"
@@ -139,19 +144,19 @@ def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, wo
     del webhook
     every = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
     by_hand = [
-        pod(container() | {"env": [every]}),
-        pod(container(), init=[container("i") | {"env": [every]}]),
-        pod(container(), annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
+        pod("story", containers=[container() | {"env": [every]}]),
+        pod("story", containers=[container()], init=[container("i") | {"env": [every]}]),
+        pod("story", containers=[container()], annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
     ]
     for index, body in enumerate(by_hand):
         refusal = create(installed, workspace, f"by-hand-{index}", body, check=False)
-        assert "GPUs are given by the scheduler" in refusal or "devices are injected for the GPU" in refusal, refusal
-    foreign = pod(container(limits={"mig.das.com/1g.5gb": "1"}), schedulerName="theirs")
-    assert "this scheduler cannot place MIG slices" in create(installed, workspace, "foreign", foreign, check=False)
-    preset = pod(container(limits=SLICED), nodeName="n1")
-    assert "leave nodeName out" in create(installed, workspace, "preset", preset, check=False)
+        assert "GPUs are assigned by the scheduler" in refusal or "devices are injected for the GPU" in refusal, refusal
+    foreign = pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})], schedulerName="theirs")
+    assert "this scheduler does not support MIG slices" in create(installed, workspace, "foreign", foreign, check=False)
+    preset = pod("story", containers=[container(limits=SLICED)], nodeName="n1")
+    assert "remove nodeName" in create(installed, workspace, "preset", preset, check=False)
 
-    create(installed, workspace, "later", pod(container()))
+    create(installed, workspace, "later", pod("story", containers=[container()]))
     later = f"/api/v1/namespaces/{workspace}/pods/later"
     note = ("annotate", "pod", "later", "-n", workspace)
     assert "devices are injected" in installed.kubectl(*note, "cdi.k8s.io/mine=nvidia.com/gpu=all", check=False)
@@ -159,15 +164,15 @@ def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, wo
     debugger = {"name": "debug", "image": "busybox:1.36", "env": [every]}
     change = {"spec": {"ephemeralContainers": [debugger]}}
     strategic = "application/strategic-merge-patch+json"
-    with pytest.raises(RefusedError, match="GPUs are given by the scheduler"):
+    with pytest.raises(RefusedError, match="GPUs are assigned by the scheduler and cannot be selected directly"):
         installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
     debugger["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
 
     annotated = {"name": "share", "annotations": {"gpu-fraction": "0.5"}}
-    share = json.dumps(pod(container()) | {"metadata": annotated})
+    share = json.dumps(pod("story", containers=[container()]) | {"metadata": annotated})
     said = installed.kubectl("create", "-n", workspace, "-f", "-", "--warnings-as-errors", input=share, check=False)
-    assert "annotation gpu-fraction has no effect under scheduler default-scheduler" in said
+    assert "annotation gpu-fraction has no effect with scheduler default-scheduler" in said
 
 
 def test_r02_kubectl_applies_the_whole_folder_as_often_as_one_likes(installed: Cluster) -> None:
@@ -191,7 +196,7 @@ def stored(cluster: Cluster, path: str) -> dict[str, Any]:
 
 
 def answers(cluster: Cluster) -> bool:
-    body = json.dumps(pod(container(limits=SLICED)))
+    body = json.dumps(pod("story", containers=[container(limits=SLICED)]))
     said = cluster.kubectl("create", "-f", "-", "--dry-run=server", input=body, check=False)
     return "created (server dry run)" in said
 

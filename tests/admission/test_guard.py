@@ -11,10 +11,12 @@ import pytest
 from apportion.admission import guard, review
 from apportion.admission.review import Question
 from apportion.apis.errors import RequestError
+from apportion.apis.installation import Installation
 from tests.admission.reviews import review as asked
-from tests.admission.samples import container, pod
+from tests.builders.pods import container, pod
 
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+SYSTEM = guard.system_namespaces(Installation())
 CDI = {"cdi.k8s.io/mine": "nvidia.com/gpu=all"}
 
 
@@ -23,12 +25,12 @@ def question(obj: dict[str, Any], **request: Any) -> Question:
 
 
 def judged(obj: dict[str, Any], **request: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = msgspec.json.decode(guard.judge(question(obj, **request)).body)["response"]
+    answer: dict[str, Any] = msgspec.json.decode(guard.judge(question(obj, **request), SYSTEM).body)["response"]
     return answer
 
 
 def with_env(*entries: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return pod(container(**more) | {"env": list(entries)})
+    return pod("story", containers=[container(**more) | {"env": list(entries)}])
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,8 @@ def with_env(*entries: dict[str, Any], **more: Any) -> dict[str, Any]:
                 "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
             }
         ),
-        pod(container(), init=[container("i") | {"env": [ALL]}]),
-        pod(container(), annotations=CDI),
+        pod("story", containers=[container()], init=[container("i") | {"env": [ALL]}]),
+        pod("story", containers=[container()], annotations=CDI),
     ],
 )
 def test_g03_d02_devices_named_by_hand_are_refused(body: dict[str, Any]) -> None:
@@ -67,17 +69,17 @@ def test_d02_system_namespaces_are_exempt(namespace: str) -> None:
 
 
 def test_d02_an_update_is_judged_by_what_it_adds() -> None:
-    old = pod(container(), annotations=CDI)
+    old = pod("story", containers=[container()], annotations=CDI)
     assert judged(copy.deepcopy(old), old=old, operation="UPDATE")["allowed"]
     for more in ({"cdi.k8s.io/mine": "nvidia.com/gpu=1"}, {**CDI, "cdi.k8s.io/other": "x"}):
         with pytest.raises(RequestError):
-            judged(pod(container(), annotations=more), old=old, operation="UPDATE")
+            judged(pod("story", containers=[container()], annotations=more), old=old, operation="UPDATE")
 
 
 def test_d02_ephemeral_containers_are_judged_too() -> None:
-    old = pod(container())
+    old = pod("story", containers=[container()])
     debugger = {"name": "debug", "image": "busybox", "env": [ALL]}
-    new = pod(container(), ephemeralContainers=[debugger])
+    new = pod("story", containers=[container()], ephemeralContainers=[debugger])
     with pytest.raises(RequestError, match=r"spec.ephemeralContainers\[0\].env\[NVIDIA_VISIBLE_DEVICES\]"):
         judged(new, old=old, operation="UPDATE", subResource="ephemeralcontainers")
     assert judged(new, old=new, operation="UPDATE", subResource="ephemeralcontainers")["allowed"]
@@ -86,21 +88,21 @@ def test_d02_ephemeral_containers_are_judged_too() -> None:
 def test_d03_slices_need_a_scheduler_of_ours_and_no_preset_node() -> None:
     slices = {"mig.das.com/1g.5gb": "1"}
     for good in ("das-scheduler", "kai-scheduler"):
-        assert judged(pod(container(limits=slices), schedulerName=good))["allowed"]
-    with pytest.raises(RequestError, match="this scheduler cannot place MIG slices"):
-        judged(pod(container(limits=slices), schedulerName="theirs"))
+        assert judged(pod("story", containers=[container(limits=slices)], schedulerName=good))["allowed"]
+    with pytest.raises(RequestError, match="this scheduler does not support MIG slices"):
+        judged(pod("story", containers=[container(limits=slices)], schedulerName="theirs"))
     with pytest.raises(RequestError, match="nodeName"):
-        judged(pod(container(limits=slices), schedulerName="das-scheduler", nodeName="n1"))
+        judged(pod("story", containers=[container(limits=slices)], schedulerName="das-scheduler", nodeName="n1"))
 
 
 @pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
 def test_d03_a_share_under_another_scheduler_is_warned_about(annotation: str) -> None:
-    answer = judged(pod(container(), annotations={annotation: "0.5"}))
+    answer = judged(pod("story", containers=[container()], annotations={annotation: "0.5"}))
     assert answer["allowed"]
     assert answer["warnings"] == [
-        f"annotation {annotation} has no effect under scheduler default-scheduler; write schedulerName: kai-scheduler"
+        f"annotation {annotation} has no effect with scheduler default-scheduler; set schedulerName: kai-scheduler"
     ]
-    ours = pod(container(), annotations={annotation: "0.5"}, schedulerName="kai-scheduler")
+    ours = pod("story", containers=[container()], annotations={annotation: "0.5"}, schedulerName="kai-scheduler")
     assert "warnings" not in judged(ours)
     with pytest.raises(RequestError, match="nodeName"):
         judged(ours | {"spec": ours["spec"] | {"nodeName": "n1"}})
@@ -113,5 +115,5 @@ def test_d02_other_objects_and_operations_pass() -> None:
 
 def test_s03_slices_beside_a_whole_gpu_are_refused_also_where_nobody_rewrites() -> None:
     asks = {"mig.das.com/1g.5gb": "1", "nvidia.com/gpu": "1"}
-    with pytest.raises(RequestError, match="put them in two containers"):
-        judged(pod(container(limits=asks), schedulerName="das-scheduler"))
+    with pytest.raises(RequestError, match="use two containers"):
+        judged(pod("story", containers=[container(limits=asks)], schedulerName="das-scheduler"))

@@ -7,7 +7,8 @@ import pytest
 from apportion.admission.mechanism import Mechanism, decide, preference
 from apportion.admission.offers import Offers
 from apportion.apis.errors import RequestError
-from tests.admission.samples import both, container, created, patch, pod, resources
+from tests.admission.samples import both, created, patch, resources
+from tests.builders.pods import container, pod
 
 STATIC, DYNAMIC = Mechanism.static, Mechanism.dynamic
 
@@ -50,7 +51,7 @@ def test_d01_a_mixture_is_refused() -> None:
 
 def test_d01_static_devices_keep_names_and_scheduler() -> None:
     here = offers(static="2g.20gb 1g.10gb")
-    assert patch(pod(container(limits={"nvidia.com/mig-2g.20gb": "1"})), here) == []
+    assert patch(pod("story", containers=[container(limits={"nvidia.com/mig-2g.20gb": "1"})]), here) == []
 
 
 @pytest.mark.parametrize("place", ["pod", "namespace"])
@@ -59,14 +60,18 @@ def test_d01_where_both_exist_an_annotation_chooses(place: str) -> None:
     asks = container(limits={"nvidia.com/mig-1g.5gb": "1"})
     chosen = {"apportion.io/mig": "dynamic"}
     if place == "pod":
-        after = created(pod(asks, annotations=chosen), here, namespace_annotations={"apportion.io/mig": "static"})
+        after = created(
+            pod("story", containers=[asks], annotations=chosen),
+            here,
+            namespace_annotations={"apportion.io/mig": "static"},
+        )
     else:
-        after = created(pod(asks), here, namespace_annotations=chosen)
+        after = created(pod("story", containers=[asks]), here, namespace_annotations=chosen)
     assert resources(after) == both({"mig.das.com/1g.5gb": "1", "gpu.das.com/mem": "5"})
 
 
 def test_d01_an_unreadable_wish_is_refused_with_the_words_that_exist() -> None:
-    with pytest.raises(RequestError, match="write static or dynamic"):
+    with pytest.raises(RequestError, match="set static or dynamic"):
         preference({"apportion.io/mig": "both"}, {})
     assert preference({}, {"apportion.io/mig": "static"}) is STATIC
     assert preference({}, {}) is None

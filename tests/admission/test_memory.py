@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from apportion.apis.errors import InputError
-from tests.admission.samples import both, container, created, patch, pod, resources
+from tests.admission.samples import both, created, patch, resources
+from tests.builders.pods import container, pod
 
 RECORD = "apportion.io/injected-memory"
 
@@ -23,16 +24,19 @@ RECORD = "apportion.io/injected-memory"
     ],
 )
 def test_m01_memory_is_the_sum_of_profile_gigabytes_times_quantity(asks: dict[str, str], gigabytes: str) -> None:
-    after = resources(created(pod(container(limits=asks))))
+    after = resources(created(pod("story", containers=[container(limits=asks)])))
     assert after["limits"]["gpu.das.com/mem"] == after["requests"]["gpu.das.com/mem"] == gigabytes
 
 
 def test_m01_each_container_counts_its_own_slices() -> None:
     after = created(
         pod(
-            container("a", limits={"nvidia.com/mig-1g.5gb": "1"}),
-            container("b", limits={"nvidia.com/mig-2g.10gb": "2"}),
-            container("c", limits={"cpu": "1"}),
+            "story",
+            containers=[
+                container("a", limits={"nvidia.com/mig-1g.5gb": "1"}),
+                container("b", limits={"nvidia.com/mig-2g.10gb": "2"}),
+                container("c", limits={"cpu": "1"}),
+            ],
             init=[container("i", limits={"nvidia.com/mig-3g.20gb": "1"})],
         )
     )
@@ -42,7 +46,7 @@ def test_m01_each_container_counts_its_own_slices() -> None:
 
 
 def test_m01_what_we_injected_is_computed_anew_when_the_slices_change() -> None:
-    after = created(pod(container(limits={"nvidia.com/mig-1g.5gb": "2"})))
+    after = created(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2"})]))
     for section in ("limits", "requests"):
         resources(after)[section]["mig.das.com/1g.5gb"] = "1"
     again = created(after)
@@ -51,7 +55,7 @@ def test_m01_what_we_injected_is_computed_anew_when_the_slices_change() -> None:
 
 
 def test_m01_what_we_injected_goes_with_the_slices() -> None:
-    after = created(pod(container(limits={"nvidia.com/mig-1g.5gb": "2"})))
+    after = created(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2"})]))
     for section in ("limits", "requests"):
         del resources(after)[section]["mig.das.com/1g.5gb"]
     again = created(after)
@@ -61,7 +65,9 @@ def test_m01_what_we_injected_goes_with_the_slices() -> None:
 
 @pytest.mark.parametrize("value", ["10", "12", 10, "10000m"])
 def test_m01_a_users_value_stays_if_equal_or_larger(value: Any) -> None:
-    after = created(pod(container(limits={"nvidia.com/mig-1g.5gb": "2", "gpu.das.com/mem": value})))
+    after = created(
+        pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2", "gpu.das.com/mem": value})])
+    )
     assert resources(after)["limits"]["gpu.das.com/mem"] == value
     assert RECORD not in after["metadata"].get("annotations", {})
     assert patch(after) == []
@@ -70,7 +76,7 @@ def test_m01_a_users_value_stays_if_equal_or_larger(value: Any) -> None:
 @pytest.mark.parametrize("value", ["9", "0", 1])
 def test_m01_a_smaller_value_of_the_user_is_refused(value: Any) -> None:
     with pytest.raises(InputError) as caught:
-        created(pod(container(limits={"nvidia.com/mig-1g.5gb": "2", "gpu.das.com/mem": value})))
+        created(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2", "gpu.das.com/mem": value})]))
     assert caught.value.code == "TooLittleMemory"
     assert caught.value.field == "spec.containers[0].resources.limits[gpu.das.com/mem]"
     assert "10 or more" in caught.value.fix
@@ -80,10 +86,10 @@ def test_m01_a_smaller_value_of_the_user_is_refused(value: Any) -> None:
 def test_m01_a_forged_or_broken_record_gives_nobody_memory_for_less(garbage: str) -> None:
     asks = {"nvidia.com/mig-1g.5gb": "2", "gpu.das.com/mem": "1"}
     with pytest.raises(InputError):
-        created(pod(container(limits=asks), annotations={RECORD: garbage}))
-    forged = created(pod(container(limits=asks), annotations={RECORD: '{"main": 1}'}))
+        created(pod("story", containers=[container(limits=asks)], annotations={RECORD: garbage}))
+    forged = created(pod("story", containers=[container(limits=asks)], annotations={RECORD: '{"main": 1}'}))
     assert resources(forged)["limits"]["gpu.das.com/mem"] == "10"
 
 
 def test_m01_memory_without_slices_is_the_users_own() -> None:
-    assert patch(pod(container(limits={"gpu.das.com/mem": "7"}))) == []
+    assert patch(pod("story", containers=[container(limits={"gpu.das.com/mem": "7"})])) == []

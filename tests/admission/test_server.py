@@ -19,14 +19,15 @@ from apportion.admission.certificates.credentials import Credentials, Terms
 from apportion.admission.pods import Surroundings
 from apportion.admission.review import Answer, Question
 from apportion.admission.server import AdmissionServer, Limits, Rule
-from tests.admission.ground import eventually
 from tests.admission.reviews import Asker, applied, review
-from tests.admission.samples import OFFERS, both, container, created, pod, resources
+from tests.admission.samples import OFFERS, both, created, resources
+from tests.builders.pods import container, pod
+from tests.clusters.waiting import eventually
 
 NAME = "das-operator-webhook.das-operator.svc"
 TERMS = Terms(credentials.service_names("das-operator-webhook", "das-operator"))
 QUICK = Limits(drain_seconds=0)
-SLICED = pod(container(limits={"nvidia.com/mig-1g.5gb": "2"}))
+SLICED = pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2"})])
 
 
 @asynccontextmanager
@@ -80,7 +81,7 @@ async def test_m02_the_template_of_a_job_is_rewritten_and_that_of_a_deployment_i
 
 
 async def test_m02_a_refused_job_names_the_field_in_its_template() -> None:
-    bad = pod(container(limits={"nvidia.com/mig-1g.5gb": "-1"}))
+    bad = pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "-1"})])
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -93,7 +94,7 @@ async def test_m02_a_refused_job_names_the_field_in_its_template() -> None:
 
 
 async def test_s03_d04_a_refusal_names_field_value_and_fix() -> None:
-    bad = pod(container(limits={"nvidia.com/mig-9g.99gb": "1"}))
+    bad = pod("story", containers=[container(limits={"nvidia.com/mig-9g.99gb": "1"})])
     async with serving() as (asker, *_):
         response = await asker.ask(review(bad))
     assert response["allowed"] is False
@@ -223,6 +224,6 @@ async def test_r02_reviews_that_wait_for_a_decision_do_not_keep_others_from_bein
         await eventually(lambda: len(arrived) == len(asked), seconds=60)
         status, text = await asker.post("/mutate-slices", json.dumps(review(SLICED)).encode())
         assert status == 503
-        assert "too many reviews at once" in text
+        assert "too many concurrent reviews" in text
         decided.set()
         assert all(answer["allowed"] for answer in await asyncio.gather(*asked))

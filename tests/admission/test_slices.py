@@ -8,11 +8,12 @@ import pytest
 
 from apportion.admission.offers import Offers
 from apportion.apis.errors import InputError
-from tests.admission.samples import CATALOGUED, OFFERS, both, container, created, patch, pod, resources
+from tests.admission.samples import CATALOGUED, OFFERS, both, created, patch, resources
+from tests.builders.pods import container, pod
 
 
 def test_s01_limits_become_slices_in_limits_and_requests() -> None:
-    after = created(pod(container(limits={"nvidia.com/mig-1g.5gb": "1", "cpu": "2"})))
+    after = created(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "1", "cpu": "2"})]))
     assert resources(after) == {
         "limits": {"cpu": "2", "mig.das.com/1g.5gb": "1", "gpu.das.com/mem": "5"},
         "requests": {"mig.das.com/1g.5gb": "1", "gpu.das.com/mem": "5"},
@@ -20,33 +21,36 @@ def test_s01_limits_become_slices_in_limits_and_requests() -> None:
 
 
 def test_s01_requests_alone_are_treated_as_both() -> None:
-    after = created(pod(container(requests={"nvidia.com/mig-2g.10gb": 1})))
+    after = created(pod("story", containers=[container(requests={"nvidia.com/mig-2g.10gb": 1})]))
     assert resources(after) == both({"mig.das.com/2g.10gb": "1", "gpu.das.com/mem": "10"})
 
 
 @pytest.mark.parametrize("spelling", ["1g.5gb.me", "1g.5gb-plus-me", "1g.5gb+me"])
 def test_s01_a_plus_is_spelt_out_whatever_the_user_wrote(spelling: str) -> None:
-    after = created(pod(container(limits={f"nvidia.com/mig-{spelling}": "1"})))
+    after = created(pod("story", containers=[container(limits={f"nvidia.com/mig-{spelling}": "1"})]))
     assert resources(after) == both({"mig.das.com/1g.5gb-plus-me": "1", "gpu.das.com/mem": "5"})
 
 
 def test_s01_init_containers_are_rewritten_alike() -> None:
     asks = {"nvidia.com/mig-1g.5gb": "1"}
-    after = created(pod(container(), init=[container("prepare", limits=asks)]))
+    after = created(pod("story", containers=[container()], init=[container("prepare", limits=asks)]))
     assert resources(after, key="initContainers") == both({"mig.das.com/1g.5gb": "1", "gpu.das.com/mem": "5"})
     assert resources(after) == {}
 
 
 def test_s01_a_pod_that_asks_for_slices_itself_gets_the_scheduler_too() -> None:
-    after = created(pod(container(limits={"mig.das.com/1g.5gb": "1"})))
+    after = created(pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})]))
     assert after["spec"]["schedulerName"] == "das-scheduler"
     assert resources(after)["requests"]["mig.das.com/1g.5gb"] == "1"
 
 
 def test_s01_everything_else_stays() -> None:
     given = pod(
-        container(limits={"nvidia.com/mig-1g.5gb": "1", "example.com/widget": "3"}, requests={"cpu": "100m"}),
-        container("quiet", limits={"memory": "1Gi"}),
+        "story",
+        containers=[
+            container(limits={"nvidia.com/mig-1g.5gb": "1", "example.com/widget": "3"}, requests={"cpu": "100m"}),
+            container("quiet", limits={"memory": "1Gi"}),
+        ],
         tolerations=[{"operator": "Exists"}],
         fieldOfTomorrow={"deep": [1, {"a/b~c": None}]},
     )
@@ -60,45 +64,59 @@ def test_s01_everything_else_stays() -> None:
 
 
 def test_s01_a_pod_without_a_gpu_request_is_left_alone() -> None:
-    assert patch(pod(container(limits={"cpu": "1"}), schedulerName="default-scheduler")) == []
+    assert patch(pod("story", containers=[container(limits={"cpu": "1"})], schedulerName="default-scheduler")) == []
 
 
 def test_s01_whole_gpus_are_left_alone() -> None:
-    assert patch(pod(container(limits={"nvidia.com/gpu": "1"}))) == []
+    assert patch(pod("story", containers=[container(limits={"nvidia.com/gpu": "1"})])) == []
 
 
 def test_s02_a_runtime_class_is_set_only_where_configured_and_never_overwritten() -> None:
     asks = container(limits={"nvidia.com/mig-1g.5gb": "1"})
-    assert "runtimeClassName" not in created(pod(asks))["spec"]
-    assert created(pod(asks), runtime_class="nvidia")["spec"]["runtimeClassName"] == "nvidia"
-    assert created(pod(asks, runtimeClassName="mine"), runtime_class="nvidia")["spec"]["runtimeClassName"] == "mine"
-    assert "runtimeClassName" not in created(pod(container()), runtime_class="nvidia")["spec"]
+    assert "runtimeClassName" not in created(pod("story", containers=[asks]))["spec"]
+    assert created(pod("story", containers=[asks]), runtime_class="nvidia")["spec"]["runtimeClassName"] == "nvidia"
+    assert (
+        created(pod("story", containers=[asks], runtimeClassName="mine"), runtime_class="nvidia")["spec"][
+            "runtimeClassName"
+        ]
+        == "mine"
+    )
+    assert "runtimeClassName" not in created(pod("story", containers=[container()]), runtime_class="nvidia")["spec"]
 
 
 @pytest.mark.parametrize("zero", [0, "0", "0m", "0.0"])
 def test_s03_a_quantity_of_zero_is_ignored(zero: Any) -> None:
-    assert patch(pod(container(limits={"nvidia.com/mig-1g.5gb": zero, "nvidia.com/mig-9g.999gb": zero}))) == []
+    assert (
+        patch(
+            pod(
+                "story", containers=[container(limits={"nvidia.com/mig-1g.5gb": zero, "nvidia.com/mig-9g.999gb": zero})]
+            )
+        )
+        == []
+    )
 
 
 def test_s03_an_unknown_profile_is_refused_with_those_that_exist() -> None:
-    refusal = refused(pod(container(), container("b", limits={"nvidia.com/mig-3g.71gb": "1"})))
+    refusal = refused(pod("story", containers=[container(), container("b", limits={"nvidia.com/mig-3g.71gb": "1"})]))
     assert refusal.code == "UnknownProfile"
     assert refusal.field == "spec.containers[1].resources.limits[nvidia.com/mig-3g.71gb]"
     assert refusal.value == "3g.71gb"
-    assert "this cluster offers 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb" in str(refusal)
+    assert "profiles of this cluster: 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb" in str(refusal)
 
 
 def test_s03_an_unknown_slice_resource_is_refused_too() -> None:
-    assert refused(pod(container(limits={"mig.das.com/gpu": "1"}))).code == "UnknownProfile"
+    assert refused(pod("story", containers=[container(limits={"mig.das.com/gpu": "1"})])).code == "UnknownProfile"
 
 
 def test_s03_without_any_gpu_the_catalog_is_listed() -> None:
-    refusal = refused(pod(container(limits={"nvidia.com/mig-huge": "1"})), Offers(catalogued=CATALOGUED))
-    assert "known profiles are 1g.5gb" in str(refusal)
+    refusal = refused(
+        pod("story", containers=[container(limits={"nvidia.com/mig-huge": "1"})]), Offers(catalogued=CATALOGUED)
+    )
+    assert "known profiles: 1g.5gb" in str(refusal)
 
 
 def test_d04_a_profile_that_is_merely_not_here_is_admitted() -> None:
-    after = created(pod(container(limits={"nvidia.com/mig-2g.20gb": "1"})))
+    after = created(pod("story", containers=[container(limits={"nvidia.com/mig-2g.20gb": "1"})]))
     assert resources(after) == both({"mig.das.com/2g.20gb": "1", "gpu.das.com/mem": "20"})
 
 
@@ -120,7 +138,7 @@ def test_d04_a_profile_that_is_merely_not_here_is_admitted() -> None:
     ],
 )
 def test_s03_a_bad_quantity_is_refused_with_field_value_and_fix(value: Any, says: str) -> None:
-    refusal = refused(pod(container(limits={"nvidia.com/mig-1g.5gb": value})))
+    refusal = refused(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": value})]))
     assert refusal.field == "spec.containers[0].resources.limits[nvidia.com/mig-1g.5gb]"
     assert refusal.value == value
     assert says in refusal.fix
@@ -128,14 +146,14 @@ def test_s03_a_bad_quantity_is_refused_with_field_value_and_fix(value: Any, says
 
 @pytest.mark.parametrize("value", ["2000m", "2e0", "0.002k", 2, 2.0])
 def test_s03_a_whole_quantity_in_any_spelling_is_understood(value: Any) -> None:
-    after = created(pod(container(limits={"nvidia.com/mig-1g.5gb": value})))
+    after = created(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": value})]))
     assert resources(after) == both({"mig.das.com/1g.5gb": "2", "gpu.das.com/mem": "10"})
 
 
 @pytest.mark.parametrize("other", ["mig.das.com/1g.5gb", "mig.das.com/1g.5gb-plus-me"])
 def test_s03_both_spellings_in_one_container_are_refused(other: str) -> None:
     mine = "nvidia.com/mig-1g.5gb" + (".me" if other.endswith("me") else "")
-    refusal = refused(pod(container(limits={mine: "1", other: "1"})))
+    refusal = refused(pod("story", containers=[container(limits={mine: "1", other: "1"})]))
     assert refusal.code == "TwoSpellings"
     assert mine in str(refusal)
     assert other in str(refusal)
@@ -143,14 +161,20 @@ def test_s03_both_spellings_in_one_container_are_refused(other: str) -> None:
 
 def test_s03_both_spellings_in_two_containers_are_no_contradiction() -> None:
     after = created(
-        pod(container("a", limits={"nvidia.com/mig-1g.5gb": "1"}), container("b", limits={"mig.das.com/1g.5gb": "1"}))
+        pod(
+            "story",
+            containers=[
+                container("a", limits={"nvidia.com/mig-1g.5gb": "1"}),
+                container("b", limits={"mig.das.com/1g.5gb": "1"}),
+            ],
+        )
     )
     assert resources(after, 0) == resources(after, 1)
 
 
 def test_s03_limits_and_requests_that_differ_are_refused() -> None:
     asks = {"nvidia.com/mig-1g.5gb": "2"}
-    refusal = refused(pod(container(limits=asks, requests={"nvidia.com/mig-1g.5gb": "1"})))
+    refusal = refused(pod("story", containers=[container(limits=asks, requests={"nvidia.com/mig-1g.5gb": "1"})]))
     assert refusal.code == "UnequalAmounts"
 
 
@@ -166,22 +190,22 @@ def test_s03_limits_and_requests_that_differ_are_refused() -> None:
 )
 def test_d03_scheduler_names(written: str | None, becomes: str) -> None:
     spec: dict[str, Any] = {} if written is None else {"schedulerName": written}
-    after = created(pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}), **spec))
+    after = created(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "1"})], **spec))
     assert after["spec"]["schedulerName"] == becomes
 
 
 def test_d03_a_foreign_scheduler_is_refused_with_a_sentence() -> None:
-    refusal = refused(pod(container(limits={"mig.das.com/1g.5gb": "1"}), schedulerName="volcano"))
+    refusal = refused(pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})], schedulerName="volcano"))
     assert (refusal.code, refusal.field, refusal.value) == ("ForeignScheduler", "spec.schedulerName", "volcano")
     assert "das-scheduler or kai-scheduler" in refusal.fix
 
 
 def test_d03_a_foreign_scheduler_without_slices_is_nobodys_business() -> None:
-    assert patch(pod(container(limits={"nvidia.com/gpu": "1"}), schedulerName="volcano")) == []
+    assert patch(pod("story", containers=[container(limits={"nvidia.com/gpu": "1"})], schedulerName="volcano")) == []
 
 
 def test_d03_a_preset_node_with_slices_is_refused() -> None:
-    refusal = refused(pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}), nodeName="n1"))
+    refusal = refused(pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "1"})], nodeName="n1"))
     assert (refusal.code, refusal.field, refusal.value) == ("PresetNode", "spec.nodeName", "n1")
     assert "kubernetes.io/hostname" in refusal.fix
 
@@ -209,15 +233,15 @@ def refused(given: dict[str, Any], offers: Offers = OFFERS) -> InputError:
 def test_s03_slices_beside_a_whole_gpu_in_one_container_are_refused(resource: str) -> None:
     both_kinds = {resource: "1", "nvidia.com/gpu": "2"}
     with pytest.raises(InputError) as refused:
-        created(pod(container(), container("second", limits=both_kinds)))
+        created(pod("story", containers=[container(), container("second", limits=both_kinds)]))
     assert refused.value.field == "spec.containers[1].resources.limits[nvidia.com/gpu]"
     assert refused.value.value == 2
     assert resource in refused.value.fix
-    assert "put them in two containers" in refused.value.fix
+    assert "use two containers" in refused.value.fix
 
 
 def test_s03_slices_and_a_whole_gpu_in_two_containers_or_none_of_the_latter_are_fine() -> None:
     slice_, whole = {"nvidia.com/mig-1g.5gb": "1"}, {"nvidia.com/gpu": "1"}
-    after = created(pod(container(limits=slice_), container("second", limits=whole)))
+    after = created(pod("story", containers=[container(limits=slice_), container("second", limits=whole)]))
     assert resources(after, 1) == {"limits": whole}
-    assert created(pod(container(limits=slice_ | {"nvidia.com/gpu": "0"})))
+    assert created(pod("story", containers=[container(limits=slice_ | {"nvidia.com/gpu": "0"})]))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from apportion.admission import differ
 from apportion.apis.errors import InputError
-from tests.admission.samples import A100, both, container, created, patch, pod, resources, updated
+from tests.admission.samples import A100, both, created, patch, resources, updated
+from tests.builders.pods import container, pod
 
 LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, width=16) | st.text(max_size=3)
 DOCUMENTS = st.recursive(
@@ -48,7 +49,7 @@ def any_pods(draw: st.DrawFn) -> dict[str, Any]:
     record = draw(RECORDS)
     spec = {"schedulerName": draw(st.sampled_from(["", "default-scheduler", "das-scheduler", "kai-scheduler"]))}
     annotations = {"apportion.io/injected-memory": record} if record else None
-    return pod(*made[split:], init=made[:split], annotations=annotations, **spec)
+    return pod("story", containers=[*made[split:]], init=made[:split], annotations=annotations, **spec)
 
 
 @given(any_pods())
@@ -67,7 +68,9 @@ def test_d05_applying_the_patch_twice_changes_nothing_and_unknown_fields_survive
             assert other["image"] == one["image"]
 
 
-MANIFEST = pod(container(limits={"nvidia.com/mig-1g.5gb": "2"}), container("quiet", limits={"cpu": "1"}))
+MANIFEST = pod(
+    "story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2"}), container("quiet", limits={"cpu": "1"})]
+)
 
 
 def test_d05_a_second_apply_of_the_same_manifest_leaves_the_pod_as_it_is() -> None:
@@ -78,13 +81,17 @@ def test_d05_a_second_apply_of_the_same_manifest_leaves_the_pod_as_it_is() -> No
 
 
 def test_d05_a_replaced_manifest_is_brought_into_the_same_form() -> None:
-    live = created(pod(container(limits={"nvidia.com/mig-1g.5gb": "2"}), schedulerName="default-scheduler"))
-    again = pod(container(limits={"nvidia.com/mig-1g.5gb": "2"}), schedulerName="default-scheduler")
+    live = created(
+        pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2"})], schedulerName="default-scheduler")
+    )
+    again = pod(
+        "story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "2"})], schedulerName="default-scheduler"
+    )
     assert updated(again, live) == live
 
 
 def test_d05_an_update_does_not_decide_again() -> None:
-    static = pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))
+    static = pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "1"})])
     assert updated(static, static) == static
 
 
@@ -92,7 +99,7 @@ def test_d05_another_number_of_slices_is_refused_with_the_way_out() -> None:
     live = created(MANIFEST)
     merged = copy.deepcopy(live)
     resources(merged)["limits"]["nvidia.com/mig-1g.5gb"] = "3"
-    with pytest.raises(InputError, match="delete it and create it again") as caught:
+    with pytest.raises(InputError, match="delete the pod and create it again") as caught:
         updated(merged, live)
     assert caught.value.code == "ImmutableSlices"
 

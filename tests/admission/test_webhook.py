@@ -12,13 +12,15 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.cluster.client import Client
-from tests.admission.ground import ACCESS, SETTINGS, api, eventually, replica
+from tests.admission.api_server import ACCESS, SETTINGS, api, replica
 from tests.admission.reviews import Asker, applied, review
-from tests.admission.samples import both, container, pod, resources
+from tests.admission.samples import both, resources
+from tests.builders.pods import container, pod
+from tests.clusters.waiting import eventually
 
 HOST = "das-operator-webhook.das-operator.svc"
 SECRET = names.WEBHOOK_CERTIFICATE_SECRET
-SLICED = pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))
+SLICED = pod("story", containers=[container(limits={"nvidia.com/mig-1g.5gb": "1"})])
 
 
 async def test_d02_r01_r03_a_replica_makes_certificates_publishes_them_and_is_then_ready() -> None:
@@ -111,14 +113,14 @@ async def test_d01_nodes_accelerators_and_namespaces_are_followed() -> None:
         await client.patch(kinds.NAMESPACES, "default", {"metadata": {"annotations": {names.MIG_MODE: "dynamic"}}})
         await eventually(lambda: becomes("dynamic"))
 
-        discovered = pod(container(limits={"nvidia.com/mig-9g.99gb": "1"}))
+        discovered = pod("story", containers=[container(limits={"nvidia.com/mig-9g.99gb": "1"})])
         after = applied(discovered, await asker.ask(review(discovered)))
         assert resources(after) == both({"mig.das.com/9g.99gb": "1", "gpu.das.com/mem": "99"})
         await client.delete(kinds.NODE_ACCELERATORS, "n2", namespace="das-operator")
         await eventually(lambda: becomes("static"))
         refusal = await asker.ask(review(discovered))
         assert refusal["allowed"] is False
-        assert "this cluster offers 1g.5gb" in refusal["status"]["message"]
+        assert "profiles of this cluster: 1g.5gb" in refusal["status"]["message"]
 
 
 async def test_s02_a_runtime_class_is_set_only_while_it_exists() -> None:

@@ -11,6 +11,7 @@ from apportion.apis import names
 from apportion.apis.errors import ApportionError, RequestError
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, SliceWant, parse_pod
+from tests.builders.pods import container
 
 
 def read(spec: dict[str, Any], annotations: dict[str, str] | None = None, **metadata: Any) -> Request:
@@ -21,19 +22,15 @@ def read(spec: dict[str, Any], annotations: dict[str, str] | None = None, **meta
     return parse_pod(msgspec.convert(wire, Pod))
 
 
-def container(name: str, limits: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    return {"name": name, "resources": {"limits": limits or {}}, **more}
-
-
 def shared(annotations: dict[str, str], limits: dict[str, Any] | None = None) -> Request:
-    return read({"schedulerName": names.KAI_SCHEDULER, "containers": [container("main", limits)]}, annotations)
+    return read({"schedulerName": names.KAI_SCHEDULER, "containers": [container("main", limits=limits)]}, annotations)
 
 
 SMALL, LARGE = "mig.das.com/1g.5gb", "mig.das.com/2g.10gb"
 
 
 def test_s06_a_containers_slices_are_counted_by_profile_name() -> None:
-    request = read({"containers": [container("c", {LARGE: 1, SMALL: 2})]})
+    request = read({"containers": [container("c", limits={LARGE: 1, SMALL: 2})]})
     assert request.slices == (
         SliceWant("c", ("c",), "1g.5gb", 0),
         SliceWant("c", ("c",), "1g.5gb", 1),
@@ -42,13 +39,17 @@ def test_s06_a_containers_slices_are_counted_by_profile_name() -> None:
 
 
 def test_s04_an_init_container_uses_the_slice_of_a_later_one() -> None:
-    request = read({"initContainers": [container("i", {SMALL: 1})], "containers": [container("c", {SMALL: 1})]})
+    request = read(
+        {"initContainers": [container("i", limits={SMALL: 1})], "containers": [container("c", limits={SMALL: 1})]}
+    )
     assert request.slices == (SliceWant("c", ("i", "c"), "1g.5gb", 0),)
     assert request.resources == {SMALL: 1}
 
 
 def test_s04_more_slices_in_an_init_container_are_its_own() -> None:
-    request = read({"initContainers": [container("i", {SMALL: 3})], "containers": [container("c", {SMALL: 1})]})
+    request = read(
+        {"initContainers": [container("i", limits={SMALL: 3})], "containers": [container("c", limits={SMALL: 1})]}
+    )
     assert request.slices == (
         SliceWant("i", ("i",), "1g.5gb", 0),
         SliceWant("i", ("i",), "1g.5gb", 1),
@@ -58,9 +59,12 @@ def test_s04_more_slices_in_an_init_container_are_its_own() -> None:
 
 
 def test_s04_sidecars_add_up_and_take_over_what_an_init_container_left() -> None:
-    sidecar = container("s", {SMALL: 1}, restartPolicy="Always")
+    sidecar = container("s", limits={SMALL: 1}, restartPolicy="Always")
     request = read(
-        {"initContainers": [container("i", {SMALL: 1}), sidecar], "containers": [container("c", {SMALL: 1})]}
+        {
+            "initContainers": [container("i", limits={SMALL: 1}), sidecar],
+            "containers": [container("c", limits={SMALL: 1})],
+        }
     )
     assert request.slices == (
         SliceWant("s", ("i", "s"), "1g.5gb", 0),
@@ -70,16 +74,18 @@ def test_s04_sidecars_add_up_and_take_over_what_an_init_container_left() -> None
 
 
 def test_s04_different_profiles_exist_side_by_side() -> None:
-    request = read({"initContainers": [container("i", {LARGE: 1})], "containers": [container("c", {SMALL: 1})]})
+    request = read(
+        {"initContainers": [container("i", limits={LARGE: 1})], "containers": [container("c", limits={SMALL: 1})]}
+    )
     assert {(want.container, want.profile) for want in request.slices} == {("i", "2g.10gb"), ("c", "1g.5gb")}
 
 
 def test_s04_a_sidecar_before_an_init_container_keeps_running_beside_it() -> None:
-    sidecar = container("s", {"cpu": "1", SMALL: 1}, restartPolicy="Always")
+    sidecar = container("s", limits={"cpu": "1", SMALL: 1}, restartPolicy="Always")
     request = read(
         {
-            "initContainers": [sidecar, container("i", {"cpu": "2", SMALL: 2})],
-            "containers": [container("c", {"cpu": "1", SMALL: 1})],
+            "initContainers": [sidecar, container("i", limits={"cpu": "2", SMALL: 2})],
+            "containers": [container("c", limits={"cpu": "1", SMALL: 1})],
         }
     )
     assert request.resources == {"cpu": 3000, SMALL: 3}
@@ -89,10 +95,10 @@ def test_s04_a_sidecar_before_an_init_container_keeps_running_beside_it() -> Non
 def test_s04_resources_are_the_larger_of_init_and_apps_plus_overhead() -> None:
     request = read(
         {
-            "initContainers": [container("i", {"cpu": "3", "memory": "1Gi"})],
+            "initContainers": [container("i", limits={"cpu": "3", "memory": "1Gi"})],
             "containers": [
-                container("a", {"cpu": "1", "memory": "1Gi"}),
-                container("b", {"cpu": "500m", "memory": "1Gi"}),
+                container("a", limits={"cpu": "1", "memory": "1Gi"}),
+                container("b", limits={"cpu": "500m", "memory": "1Gi"}),
             ],
             "overhead": {"cpu": "250m", "memory": "64Mi"},
         }
@@ -108,7 +114,7 @@ def test_s04_requests_come_before_limits_and_pod_level_amounts_before_both() -> 
 
 
 def test_s03_quantity_zero_is_ignored() -> None:
-    assert read({"containers": [container("c", {SMALL: 0, names.NVIDIA_GPU: "0"})]}).wants_gpu is False
+    assert read({"containers": [container("c", limits={SMALL: 0, names.NVIDIA_GPU: "0"})]}).wants_gpu is False
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_s03_quantity_zero_is_ignored() -> None:
 )
 def test_s03_bad_quantities_are_refused_with_field_value_and_fix(limits: dict[str, str], code: str) -> None:
     with pytest.raises(RequestError) as refused:
-        read({"containers": [container("c", limits)]})
+        read({"containers": [container("c", limits=limits)]})
     error = refused.value
     ((name, value),) = limits.items()
     assert error.code == code

@@ -31,12 +31,12 @@ def container(
     **fields: Any,
 ) -> Json:
     """`slices` are ours (`mig.das.com/`), `mig` are NVIDIA's (`nvidia.com/mig-`); other amounts go into `limits`."""
-    amounts: dict[str, int | str] = {profiles.slice_resource(name): count for name, count in (slices or {}).items()}
-    amounts |= {f"{names.NVIDIA_MIG_PREFIX}{name}": count for name, count in (mig or {}).items()}
+    amounts: dict[str, int | str] = {profiles.slice_resource(each): str(n) for each, n in (slices or {}).items()}
+    amounts |= {f"{names.NVIDIA_MIG_PREFIX}{each}": str(n) for each, n in (mig or {}).items()}
     if gpus:
-        amounts[names.NVIDIA_GPU] = gpus
+        amounts[names.NVIDIA_GPU] = str(gpus)
     amounts |= limits or {}
-    resources = {"limits": _text(amounts)} | ({} if requests is None else {"requests": _text(requests)})
+    resources = _given(limits=amounts, requests=dict(requests or {}))
     return {"name": name, "image": IMAGE, "resources": resources, **fields}
 
 
@@ -68,8 +68,14 @@ def pod(
     a GPU, of `devices` GPUs; `owner` is the uid of the ReplicaSet that made it; everything else goes into its spec."""
     shares = {names.GPU_FRACTION: fraction, names.GPU_SHARE_MEMORY: memory, names.GPU_FRACTION_DEVICES: devices}
     wanted = {key: str(value) for key, value in shares.items() if value}
-    metadata: Json = {"labels": dict(labels or {}), "annotations": {**wanted, **(annotations or {})}}
-    metadata |= _given(name=name, generateName=generate_name, namespace=namespace, uid=uid)
+    metadata = _given(
+        name=name,
+        generateName=generate_name,
+        namespace=namespace,
+        uid=uid,
+        labels=dict(labels or {}),
+        annotations={**wanted, **(annotations or {})},
+    )
     if owner:
         reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "owner", "uid": owner}
         metadata["ownerReferences"] = [{**reference, "controller": True}]
@@ -95,7 +101,8 @@ def fallback_pod(name: str = "", *, limits: Amounts | None = None, **options: An
     """A pod that asks for 2g.20gb if nothing else is said, as a ReplicaSet makes it (no name yet) or a person."""
     asked = limits or {f"{names.NVIDIA_MIG_PREFIX}2g.20gb": 1}
     generated = "" if name else "gpu-test-"
-    return pod(name, generate_name=generated, namespace="", limits=asked, **options)
+    written = {resource: str(amount) for resource, amount in asked.items()}
+    return pod(name, generate_name=generated, namespace="", limits=written, **options)
 
 
 def typed(body: Json, **more: Any) -> Pod:
@@ -103,7 +110,7 @@ def typed(body: Json, **more: Any) -> Pod:
     return msgspec.convert({**body, **more}, Pod)
 
 
-def request(name: str = "", *, cpu: str = "", **options: Any) -> Request:
+def pod_request(name: str = "", *, cpu: str = "", **options: Any) -> Request:
     """What the deciding code sees of such a pod. Without a name it gets one of its own."""
     name = name or f"pod-{next(_numbers)}"
     namespace = options.get("namespace", "default")
@@ -111,10 +118,6 @@ def request(name: str = "", *, cpu: str = "", **options: Any) -> Request:
     if cpu:
         options["limits"] = {"cpu": cpu, **options.get("limits", {})}
     return parse_pod(typed(our_pod(name, **options)))
-
-
-def _text(amounts: Amounts) -> dict[str, str]:
-    return {key: str(amount) for key, amount in amounts.items()}
 
 
 def _given(**values: Any) -> Json:

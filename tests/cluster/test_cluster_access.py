@@ -125,7 +125,7 @@ async def test_an_exec_plugin_is_run_and_run_again_when_its_token_expires(api: S
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    [("raise SystemExit(3)", "exit code 3"), ("print('hello')", "printed no ExecCredential")],
+    [("raise SystemExit(3)", "exit code 3"), ("print('hello')", "did not print an ExecCredential")],
 )
 async def test_an_exec_plugin_that_fails_is_named(api: ScriptedApi, tmp_path: Path, code: str, expected: str) -> None:
     user = {"exec": {"command": sys.executable, "args": ["-c", code]}}
@@ -172,15 +172,15 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("{", "cannot be read"),
-        ("[]", "no mapping"),
+        ("{", "cannot read the kubeconfig"),
+        ("[]", "is not a mapping"),
         ("{}", "no current-context"),
-        (json.dumps({"current-context": "c"}), "'c' but does not define it"),
+        (json.dumps({"current-context": "c"}), "does not define context 'c'"),
     ],
 )
 def test_a_bad_kubeconfig_is_refused_in_one_sentence(tmp_path: Path, content: str, expected: str) -> None:
     (tmp_path / "c").write_text(content)
     with pytest.raises(ConfigError, match=expected):
         access.from_kubeconfig(tmp_path / "c")
-    with pytest.raises(ConfigError, match="there is no kubeconfig"):
+    with pytest.raises(ConfigError, match="none does not exist"):
         access.from_kubeconfig(tmp_path / "none")

@@ -146,7 +146,7 @@ async def test_no_answer_is_unreachable(api: ScriptedApi, client: Client) -> Non
     with pytest.raises(errors.Unreachable):
         await client.create(PODS, {"metadata": {"name": "a"}}, namespace="default")
     async with Client(HttpTransport("http://127.0.0.1:1")) as nobody:
-        with pytest.raises(errors.Unreachable, match="does not answer"):
+        with pytest.raises(errors.Unreachable, match="is not reachable"):
             await nobody.get(NODES, "n")
 
 

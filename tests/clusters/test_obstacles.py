@@ -79,5 +79,5 @@ def test_a_port_in_use(tmp_path: Path) -> None:
             timeout=60,
         )
     assert done.returncode == 1
-    assert done.stderr.endswith(f"port {port} is in use: give another --port, or none to get a free one\n")
+    assert done.stderr.endswith(f"port {port} is in use: specify another --port, or omit it to use a free port\n")
     assert done.stderr.count("\n") == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -29,3 +31,17 @@ def until(check: Callable[[], T], what: str, *, within: float = 30.0, pause: flo
         if time.monotonic() > deadline:
             raise NeverHappenedError(f"not within {within:g} s: {what} (last answer: {last!r})")
         time.sleep(pause)
+
+
+async def eventually(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
+    """The first true answer of `condition` (sync or async); fails after the time."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while True:
+        found = condition()
+        if inspect.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert loop.time() < end, "it did not come true in time"
+        await asyncio.sleep(0.02)

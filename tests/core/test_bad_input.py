@@ -16,7 +16,9 @@ from apportion.apis.request import POLICIES, Request, parse_pod
 from apportion.core import cycle, sentences
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from tests.core.making import A100, T4, fleet_of, node, pod
+from tests.builders.accelerators import A100, T4
+from tests.builders.fleets import fleet_of, node_facts
+from tests.builders.pods import pod_request
 
 RESOURCES = (
     "cpu",
@@ -69,7 +71,7 @@ def test_d04_nothing_leaves_the_one_exception_tree(
         assert request.code
         assert request.field
         return
-    fleet = fleet_of((node("n"), [(A100, True), (T4, False)]))
+    fleet = fleet_of((node_facts("n"), [(A100, True), (T4, False)]))
     outcome = cycle.decide(fleet, Group.of(request), Policy())
     if isinstance(outcome, cycle.Refusal):
         assert sentences.of(outcome)
@@ -89,19 +91,19 @@ def test_d04_absurd_amounts_are_capped_alike_on_both_paths(policy: str) -> None:
     outcomes = []
     for plain in (True, False):
         fleet = fleet_of(
-            (node("big", cpu=absurd, **{names.NVIDIA_GPU: absurd}), []),
-            (node("full", cpu=10), [(T4, False)]),
-            (node("small"), [(A100, True), (T4, False)]),
+            (node_facts("big", cpu=absurd, **{names.NVIDIA_GPU: absurd}), []),
+            (node_facts("full", cpu=10), [(T4, False)]),
+            (node_facts("small"), [(A100, True), (T4, False)]),
         )
         for number in range(3):
-            fleet.add_pod(pod(f"bound-{number}", cpu="10E"), "full")
+            fleet.add_pod(pod_request(f"bound-{number}", cpu="10E"), "full")
         asked = [
-            pod("more-than-all", cpu="1" + "0" * 30, gpus=1),
-            pod("all", cpu=str(absurd // 1000)),
-            pod("devices", gpus=absurd),
-            pod("memory", limits={"memory": "10E"}),
-            pod("plain", gpus=1),
-            pod("share", fraction="0.5"),
+            pod_request("more-than-all", cpu="1" + "0" * 30, gpus=1),
+            pod_request("all", cpu=str(absurd // 1000)),
+            pod_request("devices", gpus=absurd),
+            pod_request("memory", limits={"memory": "10E"}),
+            pod_request("plain", gpus=1),
+            pod_request("share", fraction="0.5"),
         ]
         outcomes.append([cycle.decide(fleet, Group.of(request), Policy(policy), plain=plain) for request in asked])
     assert outcomes[0] == outcomes[1]

@@ -8,7 +8,7 @@ import pytest
 from apportion.apis.accelerators import AcceleratorProfile
 from apportion.apis.errors import ApportionError, CatalogError, ProfileError, RequestError
 from apportion.core.catalog import Catalog, Model, Profile
-from tests.core.making import A100, CATALOG, model
+from tests.builders.accelerators import A100, CATALOG, model
 
 
 def declared(*profiles: Profile, units: int = 8, memory_mib: int = 71680) -> Model:

@@ -6,17 +6,19 @@ from apportion.core import charging, cycle
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from tests.core.making import A100, T4, fleet_of, node, pod
+from tests.builders.accelerators import A100, T4
+from tests.builders.fleets import fleet_of, node_facts
+from tests.builders.pods import pod_request
 
 RTX = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 
 
 def mixed() -> Fleet:
-    return fleet_of((node("n"), [(A100, True), (RTX, True), (T4, False), (T4, False), ("NVIDIA L40S", False)]))
+    return fleet_of((node_facts("n"), [(A100, True), (RTX, True), (T4, False), (T4, False), ("NVIDIA L40S", False)]))
 
 
 def charged(fleet: Fleet, **wants: object) -> tuple[int | None, int]:
-    request = pod(**wants)
+    request = pod_request(**wants)
     before = charging.wanted(fleet, request)
     assert isinstance(cycle.decide(fleet, Group.of(request), Policy("first-fit")), cycle.Statement)
     return before, charging.held(fleet, request.uid)
@@ -32,11 +34,11 @@ def test_q08_everything_is_charged_in_milli_gpu() -> None:
 
 def test_g04_a_share_in_mib_is_rounded_up_and_judged_by_the_smallest_gpu_while_it_waits() -> None:
     fleet = mixed()
-    assert charging.wanted(fleet, pod(memory=2000)) == 131  # of 15360 MiB, 130.2
-    assert charging.wanted(fleet, pod(memory=20_000)) == 435  # only the larger card could hold it
-    assert charging.wanted(fleet, pod(memory=10**6)) is None
+    assert charging.wanted(fleet, pod_request(memory=2000)) == 131  # of 15360 MiB, 130.2
+    assert charging.wanted(fleet, pod_request(memory=20_000)) == 435  # only the larger card could hold it
+    assert charging.wanted(fleet, pod_request(memory=10**6)) is None
     assert charged(fleet, memory=2000) == (131, 131)
 
 
 def test_q08_what_no_gpu_could_serve_has_no_charge() -> None:
-    assert charging.wanted(fleet_of((node("n"), [])), pod(slices={"1g.5gb": 1})) is None
+    assert charging.wanted(fleet_of((node_facts("n"), [])), pod_request(slices={"1g.5gb": 1})) is None

@@ -13,11 +13,13 @@ from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from tests.core.making import A100, CATALOG, H100, T4, add_node, fleet_of, mig_fleet, node, pod
+from tests.builders.accelerators import A100, CATALOG, H100, T4
+from tests.builders.fleets import add_node, fleet_of, mig_fleet, node_facts
+from tests.builders.pods import pod_request
 
 
 def refused(fleet: Fleet, **wants: object) -> cycle.Refusal:
-    outcome = cycle.decide(fleet, Group.of(pod(**wants)), Policy())
+    outcome = cycle.decide(fleet, Group.of(pod_request(**wants)), Policy())
     assert isinstance(outcome, cycle.Refusal)
     return outcome
 
@@ -25,7 +27,7 @@ def refused(fleet: Fleet, **wants: object) -> cycle.Refusal:
 def fill(fleet: Fleet, **wants: object) -> int:
     """Place pods of one kind until no more fit."""
     count = 0
-    while isinstance(cycle.decide(fleet, Group.of(pod(**wants)), Policy(), explained=False), cycle.Statement):
+    while isinstance(cycle.decide(fleet, Group.of(pod_request(**wants)), Policy(), explained=False), cycle.Statement):
         count += 1
     return count
 
@@ -35,15 +37,15 @@ def test_x01_something_smaller_comes_before_ending_pods() -> None:
     fill(fleet, slices={"3g.20gb": 1})
     for name in list(fleet.slices)[:1]:
         fleet.remove_slice(name)
-    cycle.decide(fleet, Group.of(pod(slices={"1g.5gb": 1})), Policy())
+    cycle.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 1})), Policy())
     refusal = refused(fleet, slices={"3g.20gb": 1})
     assert refusal.remedy is not None
     assert (refusal.remedy.kind, refusal.remedy.instead) == (remedies.SMALLER, "2g.10gb")
-    assert "ask for 2g.10gb instead of 3g.20gb" in sentences.of(refusal)
+    assert "request 2g.10gb instead of 3g.20gb" in sentences.of(refusal)
 
 
 def test_x01_another_model_comes_next() -> None:
-    fleet = fleet_of((node("a"), [(A100, True)]), (node("h"), [(H100, True)]))
+    fleet = fleet_of((node_facts("a"), [(A100, True)]), (node_facts("h"), [(H100, True)]))
     fill(fleet, slices={"1g.5gb": 1})
     refusal = refused(fleet, slices={"1g.5gb": 1})
     assert refusal.remedy is not None
@@ -53,8 +55,8 @@ def test_x01_another_model_comes_next() -> None:
 def test_x01_another_product_comes_before_ending_pods_where_the_pod_insists_on_one() -> None:
     product = names.GPU_PRODUCT_LABEL
     fleet = fleet_of(
-        (node("a", labels={product: "Tesla-T4"}), [(T4, False)]),
-        (node("b", labels={product: "NVIDIA-L4"}), [(T4, False)]),
+        (node_facts("a", labels={product: "Tesla-T4"}), [(T4, False)]),
+        (node_facts("b", labels={product: "NVIDIA-L4"}), [(T4, False)]),
     )
     assert fill(fleet, gpus=1, nodeSelector={product: "Tesla-T4"}) == 1
     term = {"matchExpressions": [{"key": product, "operator": "In", "values": ["Tesla-T4"]}]}
@@ -63,18 +65,18 @@ def test_x01_another_product_comes_before_ending_pods_where_the_pod_insists_on_o
         refusal = refused(fleet, gpus=1, **rule)
         assert refusal.remedy is not None
         assert refusal.remedy.kind == remedies.MODEL
-        assert sentences.of(refusal).endswith(f"ask for {product} NVIDIA-L4 instead of Tesla-T4.")
-        changed = remedies.apply(fleet, pod(gpus=1, **rule), refusal.remedy)
+        assert sentences.of(refusal).endswith(f"request {product} NVIDIA-L4 instead of Tesla-T4.")
+        changed = remedies.apply(fleet, pod_request(gpus=1, **rule), refusal.remedy)
         assert isinstance(cycle.decide(fleet, Group.of(changed), Policy(), explained=False), cycle.Statement)
         fleet.remove_pod(changed.uid)
 
 
 def test_x01_less_of_a_gpu_is_said_in_the_words_of_the_request() -> None:
-    fleet = fleet_of((node("n"), [(T4, False)] * 2))
-    assert sentences.of(refused(fleet, gpus=3)).endswith("ask for nvidia.com/gpu 2 instead of 3.")
+    fleet = fleet_of((node_facts("n"), [(T4, False)] * 2))
+    assert sentences.of(refused(fleet, gpus=3)).endswith("request nvidia.com/gpu 2 instead of 3.")
     fill(fleet, fraction="0.7")
-    assert sentences.of(refused(fleet, fraction="0.7")).endswith("ask for gpu-fraction 0.3 instead of 0.7.")
-    assert sentences.of(refused(fleet, memory=9000)).endswith("ask for gpu-memory 4608 instead of 9000.")
+    assert sentences.of(refused(fleet, fraction="0.7")).endswith("request gpu-fraction 0.3 instead of 0.7.")
+    assert sentences.of(refused(fleet, memory=9000)).endswith("request gpu-memory 4608 instead of 9000.")
     fill(fleet, memory=4500)
     refusal = refused(fleet, fraction="0.5")
     assert refusal.remedy is not None
@@ -82,7 +84,7 @@ def test_x01_less_of_a_gpu_is_said_in_the_words_of_the_request() -> None:
 
 
 def test_an_empty_fleet_is_said_to_be_empty() -> None:
-    assert sentences.of(refused(Fleet(CATALOG), slices={"1g.5gb": 1})) == "0/0 nodes can take 1 x 1g.5gb now."
+    assert sentences.of(refused(Fleet(CATALOG), slices={"1g.5gb": 1})) == "0/0 nodes are available for 1 x 1g.5gb."
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -91,7 +93,7 @@ def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
     fleet, policy = _crowded(dice), Policy(dice.choice(("fragmentation", "pack", "first-fit")))
     seen: Counter[str] = Counter()
     for number in range(25):
-        request = pod(f"late-{number}", **_wants(dice))
+        request = pod_request(f"late-{number}", **_wants(dice))
         before = fleet.record()
         outcome = cycle.decide(fleet, Group.of(request), policy)
         if isinstance(outcome, cycle.Statement):
@@ -120,7 +122,7 @@ def _crowded(dice: random.Random) -> Fleet:
         gpus = [(dice.choice((A100, H100)), True)] * dice.randint(0, 2) + [(T4, False)] * dice.randint(0, 2)
         taints = [Taint(key="dedicated", value="x", effect="NoSchedule")] if dice.random() < 0.2 else []
         labels = {"disk": dice.choice(("ssd", "hdd")), names.ZONE_LABEL: dice.choice("ab")}
-        facts = node(
+        facts = node_facts(
             f"node-{number}",
             cpu=dice.choice((2000, 8000)),
             labels=labels,
@@ -130,7 +132,7 @@ def _crowded(dice: random.Random) -> Fleet:
         add_node(fleet, facts, gpus, ready=dice.random() < 0.9)
     policy = Policy("first-fit")
     for number in range(60):
-        cycle.decide(fleet, Group.of(pod(f"early-{number}", **_wants(dice))), policy, explained=False)
+        cycle.decide(fleet, Group.of(pod_request(f"early-{number}", **_wants(dice))), policy, explained=False)
     return fleet
 
 

@@ -15,14 +15,16 @@ from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.refusals import Refusal
 from apportion.core.survey import NODES_PER_STEP, Survey
-from tests.core.making import A100, T4, add_node, fleet_of, node, pod
+from tests.builders.accelerators import A100, T4
+from tests.builders.fleets import add_node, fleet_of, node_facts
+from tests.builders.pods import pod_request
 
 
 def _fleet(dice: random.Random, count: int) -> Fleet:
     fleet = fleet_of(
         *(
             (
-                node(
+                node_facts(
                     f"node-{n:04}",
                     taints=[Taint(key="x", effect="NoSchedule")] if dice.random() < 0.2 else [],
                     unschedulable=dice.random() < 0.1,
@@ -34,7 +36,7 @@ def _fleet(dice: random.Random, count: int) -> Fleet:
     )
     policy = Policy("first-fit")
     for wants in ({"slices": {"3g.20gb": 1}}, {"gpus": 1}):
-        while isinstance(cycle.decide(fleet, Group.of(pod(**wants)), policy, explained=False), cycle.Statement):
+        while isinstance(cycle.decide(fleet, Group.of(pod_request(**wants)), policy, explained=False), cycle.Statement):
             pass
     return fleet
 
@@ -48,7 +50,7 @@ def test_between_two_steps_the_fleet_is_as_it_was(seed: int) -> None:
     dice = random.Random(seed)
     fleet = _fleet(dice, 8)
     before = fleet.record()
-    work = explain.Explanation(fleet, pod(**_wants(dice)), Policy()).steps()
+    work = explain.Explanation(fleet, pod_request(**_wants(dice)), Policy()).steps()
     count = 0
     for _ in work:
         count += 1
@@ -60,7 +62,7 @@ def test_between_two_steps_the_fleet_is_as_it_was(seed: int) -> None:
 def test_what_changes_meanwhile_is_in_the_explanation(seed: int) -> None:
     dice = random.Random(seed)
     fleet = _fleet(dice, 6)
-    request = pod("waits", gpus=99)
+    request = pod_request("waits", gpus=99)
     work = explain.Explanation(fleet, request, Policy()).steps()
     steps = 0
     while True:
@@ -85,12 +87,12 @@ def _change(dice: random.Random, fleet: Fleet) -> None:
         case 0:
             fleet.remove_node(name)
         case 1:
-            add_node(fleet, node(name), [(T4, False)] * dice.randint(1, 4))
+            add_node(fleet, node_facts(name), [(T4, False)] * dice.randint(1, 4))
         case 2:
             for uid in list(fleet.nodes[name].pods if name in fleet.nodes else ()):
                 fleet.remove_pod(uid)
         case _:
-            fleet.add_pod(pod(gpus=1), name)
+            fleet.add_pod(pod_request(gpus=1), name)
 
 
 def _still_works(fleet: Fleet, request: Request, refusal: Refusal) -> bool:
@@ -105,7 +107,7 @@ def _still_works(fleet: Fleet, request: Request, refusal: Refusal) -> bool:
 
 def test_one_step_looks_at_a_limited_number_of_nodes() -> None:
     for nodes in (60, 600):
-        survey = Survey(_fleet(random.Random(1), nodes), pod(gpus=99), Policy())
+        survey = Survey(_fleet(random.Random(1), nodes), pod_request(gpus=99), Policy())
         assert sum(1 for _ in survey.gather()) == nodes // NODES_PER_STEP
         assert len(survey.reasons) == nodes
 
@@ -114,15 +116,15 @@ def test_one_step_looks_at_a_limited_number_of_nodes() -> None:
 def test_an_explanation_that_is_kept_looks_only_at_what_has_changed(seed: int) -> None:
     dice = random.Random(seed)
     fleet, policy = _fleet(dice, 300), Policy()
-    kept = explain.Explanation(fleet, pod(gpus=99), policy)
+    kept = explain.Explanation(fleet, pod_request(gpus=99), policy)
     first = _count(kept)
     again = _count(kept)
     assert again[0] == 0
     assert again[1] == first[1]
-    fleet.add_pod(pod(cpu="1"), "node-0004")
+    fleet.add_pod(pod_request(cpu="1"), "node-0004")
     _change(dice, fleet)
     later = _count(kept)
-    fresh = explain.refuse(fleet, pod(gpus=99), policy)
+    fresh = explain.refuse(fleet, pod_request(gpus=99), policy)
     assert (later[1].groups, later[1].total_nodes) == (fresh.groups, fresh.total_nodes)
     assert later[0] < first[0]
 
@@ -140,9 +142,9 @@ def _count(explanation: explain.Explanation) -> tuple[int, Refusal]:
 
 def test_an_explanation_that_was_broken_off_begins_anew() -> None:
     fleet, policy = _fleet(random.Random(3), 300), Policy()
-    kept = explain.Explanation(fleet, pod(gpus=99), policy)
+    kept = explain.Explanation(fleet, pod_request(gpus=99), policy)
     work = kept.steps()
     next(work)
     work.close()
     _, refusal = _count(kept)
-    assert refusal.groups == explain.refuse(fleet, pod(gpus=99), policy).groups
+    assert refusal.groups == explain.refuse(fleet, pod_request(gpus=99), policy).groups

@@ -7,7 +7,8 @@ from apportion.core import filters
 from apportion.core.fleet import Fleet
 from apportion.core.reasons import Code
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
-from tests.core.making import fleet_of, node, pod
+from tests.builders.fleets import fleet_of, node_facts
+from tests.builders.pods import pod_request
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -18,7 +19,7 @@ def in_zone(*zones: str) -> NodeSelector:
 
 
 def zoned(storage: Storage) -> Fleet:
-    fleet = fleet_of(*((node(f"node-{zone}", labels={ZONE: zone}), []) for zone in "abc"))
+    fleet = fleet_of(*((node_facts(f"node-{zone}", labels={ZONE: zone}), []) for zone in "abc"))
     fleet.storage = storage
     return fleet
 
@@ -28,11 +29,11 @@ def with_claims(*claims: str) -> dict[str, object]:
 
 
 def nodes_for(fleet: Fleet, **wants: object) -> tuple[str, ...]:
-    return filters.feasible(fleet, pod(**wants)).nodes
+    return filters.feasible(fleet, pod_request(**wants)).nodes
 
 
 def codes(fleet: Fleet, **wants: object) -> set[Code]:
-    return {reason.code for reason in filters.feasible(fleet, pod(**wants)).reasons.values()}
+    return {reason.code for reason in filters.feasible(fleet, pod_request(**wants)).reasons.values()}
 
 
 def test_s04_a_bound_volume_pins_the_pod_to_its_nodes() -> None:
@@ -99,7 +100,7 @@ def test_s04_a_missing_unbound_or_exclusive_claim_rules_out_every_node() -> None
     for name in ("missing", "immediate", "going"):
         assert codes(fleet, **with_claims(name)) == {Code.VOLUME_CLAIM}
     assert len(nodes_for(fleet, **with_claims("alone"))) == 3
-    fleet.add_pod(pod("first", **with_claims("alone")), "node-a")
+    fleet.add_pod(pod_request("first", **with_claims("alone")), "node-a")
     assert codes(fleet, **with_claims("alone")) == {Code.VOLUME_BUSY}
 
 

@@ -15,7 +15,9 @@ from apportion.core.facts import GpuFacts, SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from tests.core.making import A100, CATALOG, T4, add_node, fleet_of, mig_fleet, model, node, pod
+from tests.builders.accelerators import A100, CATALOG, T4, model
+from tests.builders.fleets import add_node, fleet_of, mig_fleet, node_facts
+from tests.builders.pods import pod_request
 
 
 @settings(max_examples=60, deadline=None)
@@ -23,7 +25,7 @@ from tests.core.making import A100, CATALOG, T4, add_node, fleet_of, mig_fleet, 
 def test_rollback_restores_the_state_to_the_byte(seed: int, steps: int) -> None:
     dice = random.Random(seed)
     fleet = fleet_of(
-        *((node(f"node-{n}"), [(A100, True)] * (n % 2) + [(T4, False)] * dice.randint(0, 2)) for n in range(4))
+        *((node_facts(f"node-{n}"), [(A100, True)] * (n % 2) + [(T4, False)] * dice.randint(0, 2)) for n in range(4))
     )
     for _ in range(10):
         _change(dice, fleet)
@@ -47,7 +49,9 @@ def _change(dice: random.Random, fleet: Fleet) -> None:
     match dice.randrange(10):
         case 0:
             add_node(
-                fleet, node(name, cpu=dice.choice((1000, 64_000))), [(dice.choice((A100, T4)), dice.random() < 0.5)]
+                fleet,
+                node_facts(name, cpu=dice.choice((1000, 64_000))),
+                [(dice.choice((A100, T4)), dice.random() < 0.5)],
             )
         case 1:
             fleet.remove_node(name)
@@ -56,7 +60,7 @@ def _change(dice: random.Random, fleet: Fleet) -> None:
             fleet.set_gpus(name, pieces, ready=dice.random() < 0.7)
         case 3 | 4:
             wants = dice.choice(({"gpus": 1}, {"gpus": 2}, {"cpu": "1"}, {"fraction": "0.5"}))
-            fleet.add_pod(pod(f"pod-{dice.randrange(8)}", **wants), name)
+            fleet.add_pod(pod_request(f"pod-{dice.randrange(8)}", **wants), name)
         case 5:
             fleet.remove_pod(uid)
         case 6:
@@ -75,11 +79,11 @@ def _change(dice: random.Random, fleet: Fleet) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_facts_may_come_in_any_order(seed: int) -> None:
     facts = [
-        lambda fleet: fleet.set_node(node("n")),
+        lambda fleet: fleet.set_node(node_facts("n")),
         lambda fleet: fleet.set_gpus("n", [GpuFacts("gpu", model(A100), mig=True)], ready=True),
         lambda fleet: fleet.add_slice("one", SlicePlacement("gpu", "3g.20gb", 0, 4), "a"),
         lambda fleet: fleet.add_slice("two", SlicePlacement("gpu", "1g.5gb", 6, 1), "b"),
-        lambda fleet: fleet.add_pod(pod("p", cpu="2"), "n"),
+        lambda fleet: fleet.add_pod(pod_request("p", cpu="2"), "n"),
     ]
     first = Fleet(CATALOG)
     for fact in facts:
@@ -93,7 +97,7 @@ def test_facts_may_come_in_any_order(seed: int) -> None:
 
 def test_adding_the_same_twice_changes_nothing() -> None:
     fleet = mig_fleet(1)
-    request = pod("p", cpu="1")
+    request = pod_request("p", cpu="1")
     fleet.add_pod(request, "node-0")
     fleet.add_slice("claim", SlicePlacement("node-0-gpu0", "1g.5gb", 6, 1), request.uid)
     once = fleet.record()
@@ -113,8 +117,8 @@ def test_a_mark_cannot_be_used_twice() -> None:
 def test_a_plan_can_be_undone_after_other_changes() -> None:
     fleet = mig_fleet(2)
     before = fleet.record()
-    first = cycle.decide(fleet, Group.of(pod("a", slices={"1g.5gb": 2})), Policy())
-    second = cycle.decide(fleet, Group.of(pod("b", slices={"3g.20gb": 1})), Policy())
+    first = cycle.decide(fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
+    second = cycle.decide(fleet, Group.of(pod_request("b", slices={"3g.20gb": 1})), Policy())
     assert isinstance(first, cycle.Statement)
     assert isinstance(second, cycle.Statement)
     first.undo(fleet)
@@ -123,12 +127,12 @@ def test_a_plan_can_be_undone_after_other_changes() -> None:
 
 
 def test_g05_a_reservation_pod_holds_its_device_once() -> None:
-    fleet = fleet_of((node("n"), [(T4, False)] * 2))
-    assert isinstance(cycle.decide(fleet, Group.of(pod("sharer", fraction="0.5")), Policy()), cycle.Statement)
+    fleet = fleet_of((node_facts("n"), [(T4, False)] * 2))
+    assert isinstance(cycle.decide(fleet, Group.of(pod_request("sharer", fraction="0.5")), Policy()), cycle.Statement)
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1, "the reservation that will come is counted already"
-    fleet.add_pod(pod("reservation", namespace=names.RESERVATION_NAMESPACE, gpus=1), "n")
+    fleet.add_pod(pod_request("reservation", namespace=names.RESERVATION_NAMESPACE, gpus=1), "n")
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1
-    assert isinstance(cycle.decide(fleet, Group.of(pod("whole", gpus=1)), Policy()), cycle.Statement)
+    assert isinstance(cycle.decide(fleet, Group.of(pod_request("whole", gpus=1)), Policy()), cycle.Statement)
 
 
 def test_trying_out_a_node_leaves_the_stock_as_it_was() -> None:
@@ -136,9 +140,9 @@ def test_trying_out_a_node_leaves_the_stock_as_it_was() -> None:
     fleet = mig_fleet(2)
     stock = fleet.stock
     mark = fleet.checkpoint()
-    add_node(fleet, node("new"), [(T4, False)])
+    add_node(fleet, node_facts("new"), [(T4, False)])
     tried = fleet.stock
     fleet.rollback(mark)
     assert fleet.stock == stock != tried
-    add_node(fleet, node("other"), [(T4, False)])
+    add_node(fleet, node_facts("other"), [(T4, False)])
     assert fleet.stock not in {stock, tried}

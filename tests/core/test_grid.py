@@ -10,7 +10,7 @@ import pytest
 
 from apportion.core import grid, search
 from apportion.core.catalog import Model
-from tests.core.making import A100, CATALOG, H100, model
+from tests.builders.accelerators import A100, CATALOG, H100, model
 
 LETTERS = {
     "a": "1g.5gb",

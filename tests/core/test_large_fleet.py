@@ -17,17 +17,19 @@ from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from tests.core.making import A100, CATALOG, T4, add_node, node, pod
+from tests.builders.accelerators import A100, CATALOG, T4
+from tests.builders.fleets import add_node, node_facts
+from tests.builders.pods import pod_request
 
 SOAK = bool(os.environ.get("APPORTION_SOAK"))
 
 
 def fleet_with(nodes: int, pods_per_node: int = 1) -> Fleet:
     fleet = Fleet(CATALOG)
-    like = pod("like", cpu="100m")
+    like = pod_request("like", cpu="100m")
     for number in range(nodes):
         name = f"node-{number:05}"
-        add_node(fleet, node(name), [(A100, True), (T4, False)])
+        add_node(fleet, node_facts(name), [(A100, True), (T4, False)])
         for index in range(pods_per_node):
             uid = f"{name}-{index}"
             fleet.add_pod(msgspec.structs.replace(like, uid=uid, name=uid), name)
@@ -54,7 +56,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 def try_out(fleet: Fleet) -> None:
     mark = fleet.checkpoint()
-    fleet.add_pod(pod("whole", uid="whole", gpus=1), "node-00003")
+    fleet.add_pod(pod_request("whole", uid="whole", gpus=1), "node-00003")
     fleet.add_slice("claim", SlicePlacement("node-00004-gpu0", "3g.20gb", 0, 4), "whole")
     fleet.add_share("share", "node-00005-gpu1", 1000, "whole")
     fleet.remove_pod("node-00006-0")
@@ -75,8 +77,10 @@ def test_a_decision_costs_what_changed_since_the_last_of_its_kind(wants: dict[st
     for nodes in (10, 200):
         fleet, policy = fleet_with(nodes), Policy("first-fit")
         for number in range(3):
-            assert isinstance(cycle.decide(fleet, Group.of(pod(f"pod-{number}", **wants)), policy), cycle.Statement)
-        request = pod("last", **wants)
+            assert isinstance(
+                cycle.decide(fleet, Group.of(pod_request(f"pod-{number}", **wants)), policy), cycle.Statement
+            )
+        request = pod_request("last", **wants)
         costs.append(calls_of(lambda: cycle.decide(fleet, Group.of(request), policy)))  # noqa: B023
     assert costs[0] == costs[1]
 
@@ -90,4 +94,4 @@ def test_a_fleet_of_5000_nodes_and_100000_pods_is_held() -> None:
     tracemalloc.stop()
     assert len(fleet.pod_nodes) == nodes * pods
     assert held < 4096 * nodes * pods, "a few KiB for each pod with its part of the node"
-    assert isinstance(cycle.decide(fleet, Group.of(pod("one-more", gpus=1)), Policy()), cycle.Statement)
+    assert isinstance(cycle.decide(fleet, Group.of(pod_request("one-more", gpus=1)), Policy()), cycle.Statement)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from apportion.apis.errors import LedgerError
 from apportion.core.facts import GpuFacts, HeldSlice, SlicePlacement
 from apportion.core.ledger import Gpu, Use
-from tests.core.making import A100, T4, model
+from tests.builders.accelerators import A100, T4, model
 
 PROFILES = [profile.name for profile in model(A100).profiles]
 

@@ -15,7 +15,9 @@ from apportion.core.facts import SlicePlacement, Taint
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from tests.core.making import A100, CATALOG, H100, T4, add_node, node, pod
+from tests.builders.accelerators import A100, CATALOG, H100, T4
+from tests.builders.fleets import add_node, node_facts
+from tests.builders.pods import pod_request
 
 PRODUCTS = ("nvidia.com/gpu.product",)
 SOAK = bool(os.environ.get("APPORTION_SOAK"))
@@ -92,9 +94,9 @@ def _disturb(dice: random.Random, plain: Fleet, fast: Fleet) -> None:
     for fleet in (plain, fast):
         state = fleet.nodes.get(name)
         if what == "grow" or state is None or state.facts is None:
-            add_node(fleet, node(f"node-{new}", cpu=cpu), [(T4, False)] * 2)
+            add_node(fleet, node_facts(f"node-{new}", cpu=cpu), [(T4, False)] * 2)
         elif what == "cordon":
-            add_node(fleet, node(name, unschedulable=True), [])
+            add_node(fleet, node_facts(name, unschedulable=True), [])
         elif what == "lose":
             fleet.remove_node(name)
         else:
@@ -108,7 +110,7 @@ def _fleet(seed: int) -> Fleet:
         gpus = [(dice.choice((A100, H100)), True)] * dice.randint(0, 2) + [(T4, False)] * dice.randint(0, 4)
         labels = {PRODUCTS[0]: dice.choice(("Tesla-T4", "other"))}
         taints = [Taint(key="slow", effect="PreferNoSchedule")] if dice.random() < 0.2 else []
-        facts = node(f"node-{number}", cpu=dice.choice((4_000, 16_000, 64_000)), labels=labels, taints=taints)
+        facts = node_facts(f"node-{number}", cpu=dice.choice((4_000, 16_000, 64_000)), labels=labels, taints=taints)
         add_node(fleet, facts, gpus)
     return fleet
 
@@ -139,4 +141,4 @@ def _request(dice: random.Random, number: int) -> Request:
             more["slices"] = dict.fromkeys(profiles, 1)
         case _:
             pass
-    return pod(f"pod-{number}", cpu=cpu, **more)
+    return pod_request(f"pod-{number}", cpu=cpu, **more)

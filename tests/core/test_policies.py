@@ -11,11 +11,13 @@ from apportion.core.groups import Group
 from apportion.core.mix import Mix
 from apportion.core.operations import BindShare
 from apportion.core.policies import Policy
-from tests.core.making import A100, T4, fleet_of, mig_fleet, model, node, pod
+from tests.builders.accelerators import A100, T4, model
+from tests.builders.fleets import fleet_of, mig_fleet, node_facts
+from tests.builders.pods import pod_request
 
 
 def placed(fleet: Fleet, policy: Policy, **wants: object) -> cycle.Statement:
-    outcome = cycle.decide(fleet, Group.of(pod(**wants)), policy)
+    outcome = cycle.decide(fleet, Group.of(pod_request(**wants)), policy)
     assert isinstance(outcome, cycle.Statement)
     return outcome
 
@@ -26,7 +28,7 @@ def test_s05_an_unknown_policy_is_refused() -> None:
 
 
 def test_g04_a_fraction_is_of_the_chosen_devices_memory() -> None:
-    plan = placed(fleet_of((node("node-0"), [(T4, False)])), Policy(), fraction="0.333")
+    plan = placed(fleet_of((node_facts("node-0"), [(T4, False)])), Policy(), fraction="0.333")
     (bind,) = plan.binds
     assert isinstance(bind, BindShare)
     assert bind.shares == (("node-0-gpu0", 333 * 15360 // 1000),)
@@ -35,7 +37,7 @@ def test_g04_a_fraction_is_of_the_chosen_devices_memory() -> None:
 def test_a_group_is_placed_whole_or_not_at_all() -> None:
     fleet = mig_fleet(1)
     before = fleet.record()
-    group = [pod(slices={"3g.20gb": 1}) for _ in range(3)]
+    group = [pod_request(slices={"3g.20gb": 1}) for _ in range(3)]
     assert isinstance(cycle.decide(fleet, Group.of(*group), Policy()), cycle.Refusal)
     assert fleet.record() == before
     assert isinstance(cycle.decide(fleet, Group.of(*group[:2]), Policy()), cycle.Statement)
@@ -43,12 +45,12 @@ def test_a_group_is_placed_whole_or_not_at_all() -> None:
 
 def test_the_mix_is_learned_once_per_pod_and_fades() -> None:
     mix = Mix()
-    request = pod(fraction="0.5")
+    request = pod_request(fraction="0.5")
     for _ in range(3):
         mix.observe(request)
     assert sum(mix.weights.values()) == mix.total == 1 << 10
     for number in range(9000):
-        mix.observe(pod(f"whole-{number}", gpus=1))
+        mix.observe(pod_request(f"whole-{number}", gpus=1))
     assert mix.total < 8192 << 10
     assert mix.generation > 10
 

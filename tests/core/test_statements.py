@@ -29,7 +29,9 @@ from apportion.core.operations import (
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
-from tests.core.making import A100, T4, fleet_of, mig_fleet, node, pod
+from tests.builders.accelerators import A100, T4
+from tests.builders.fleets import fleet_of, mig_fleet, node_facts
+from tests.builders.pods import pod_request
 
 NODES = 3
 LOCAL = "local"
@@ -37,14 +39,16 @@ LOCAL = "local"
 
 def crowd(dice: random.Random) -> Fleet:
     """A few nodes with GPUs of both kinds, pods, reservations and volumes, some of them impossible."""
-    fleet = fleet_of(*((node(f"node-{n}"), [(A100, True)] + [(T4, False)] * dice.randint(0, 3)) for n in range(NODES)))
+    fleet = fleet_of(
+        *((node_facts(f"node-{n}"), [(A100, True)] + [(T4, False)] * dice.randint(0, 3)) for n in range(NODES))
+    )
     fleet.storage = Storage(classes={LOCAL: ClassFacts(waits_for_pod=True)})
     for number in range(6):
         fleet.storage.claims[f"default/data-{number}"] = ClaimFacts(storage_class=LOCAL)
         fleet.storage.volumes[f"pv-{number}"] = VolumeFacts(storage_class=LOCAL)
     for number in range(dice.randint(0, 8)):
         wants = dice.choice(({"gpus": 1}, {"gpus": 2}, {"cpu": "1"}))
-        fleet.add_pod(pod(f"old-{number}", **wants), f"node-{dice.randrange(NODES)}")
+        fleet.add_pod(pod_request(f"old-{number}", **wants), f"node-{dice.randrange(NODES)}")
     for number in range(dice.randint(0, 3)):
         fleet.reserve(_reservation(dice, f"old-room-{number}", fleet))
     return fleet
@@ -69,31 +73,31 @@ def operation(dice: random.Random, fleet: Fleet, number: int) -> Operation:  # n
     where, name = f"node-{dice.randrange(NODES)}", f"new-{dice.randrange(10)}"
     match dice.randrange(7):
         case 0:
-            request = pod(name, slices={"1g.5gb": 1})
+            request = pod_request(name, slices={"1g.5gb": 1})
             placement = SlicePlacement(f"{where}-gpu0", dice.choice(("1g.5gb", "3g.20gb")), dice.randrange(8), 1)
             return ClaimSlice(f"claim-{dice.randrange(8)}", request, where, placement, ("main",))
         case 1:
             volume = dice.choice(("", f"pv-{dice.randrange(6)}"))
-            return BindVolume(pod(name), where, f"data-{dice.randrange(6)}", volume=volume)
+            return BindVolume(pod_request(name), where, f"data-{dice.randrange(6)}", volume=volume)
         case 2 | 3:
-            request = pod(name, **dice.choice(({"gpus": 1}, {"gpus": 3}, {"cpu": "2"})))
+            request = pod_request(name, **dice.choice(({"gpus": 1}, {"gpus": 3}, {"cpu": "2"})))
             return Bind(request, where, dice.choice(((), (f"{where}-gpu1",))))
         case 4:
             shares = tuple((f"{where}-gpu{n}", 1000 * n) for n in range(1, dice.randint(2, 3)))
-            return BindShare(pod(name, fraction="0.5"), where, shares)
+            return BindShare(pod_request(name, fraction="0.5"), where, shares)
         case 5:
             victims = [uid for home in fleet for uid in home.pods]
             if victims and dice.random() < 0.8:
                 uid = dice.choice(sorted(victims))
                 home = fleet.pod_nodes[uid]
                 return Evict(fleet.nodes[home].pods[uid], home)
-            return Evict(pod("nobody"), where)
+            return Evict(pod_request("nobody"), where)
         case _:
             # Only those of before: whoever ends a reservation of another statement is undone before that one.
             kept = sorted(key for key in fleet.reservations if key.startswith("old-room"))
             if kept and dice.random() < 0.5:
                 return Unreserve(fleet.reservations[dice.choice(kept)])
-            return Reserve(pod(name), _reservation(dice, f"room-{number}", fleet))
+            return Reserve(pod_request(name), _reservation(dice, f"room-{number}", fleet))
 
 
 def applied(dice: random.Random, fleet: Fleet, count: int) -> list[Statement]:
@@ -101,7 +105,7 @@ def applied(dice: random.Random, fleet: Fleet, count: int) -> list[Statement]:
     statements = []
     for number in range(count):
         parts = tuple(operation(dice, fleet, 10 * number + part) for part in range(dice.randint(1, 3)))
-        statement = Statement(Group.of(pod(f"group-{number}")), parts)
+        statement = Statement(Group.of(pod_request(f"group-{number}")), parts)
         before = fleet.record()
         try:
             statement.apply(fleet)
@@ -156,9 +160,9 @@ def test_a_statement_can_be_undone_after_other_changes(seed: int) -> None:
 def _others(dice: random.Random, fleet: Fleet) -> None:
     for number in range(6):
         where = f"node-{dice.randrange(NODES)}"
-        fleet.add_pod(pod(f"other-{number}", cpu="1"), where)
+        fleet.add_pod(pod_request(f"other-{number}", cpu="1"), where)
         fleet.add_slice(f"other-{number}", SlicePlacement(f"{where}-gpu0", "2g.10gb", dice.randrange(6), 2), "x")
-        fleet.set_node(node(where, cpu=dice.choice((32_000, 64_000))))
+        fleet.set_node(node_facts(where, cpu=dice.choice((32_000, 64_000))))
 
 
 @settings(max_examples=100, deadline=None)
@@ -184,7 +188,9 @@ def test_what_was_decided_can_be_undone_and_decided_again_in_the_same_way(seed: 
     before = fleet.record()
     wants = dice.choice(({"slices": {"1g.5gb": 2}}, {"gpus": 1}, {"fraction": "0.3"}, {"cpu": "1"}))
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data-1"}}] if dice.random() < 0.5 else []
-    group = Group.of(*(pod(f"p-{n}", volumes=volumes if n == 0 else [], **wants) for n in range(dice.randint(1, 3))))
+    group = Group.of(
+        *(pod_request(f"p-{n}", volumes=volumes if n == 0 else [], **wants) for n in range(dice.randint(1, 3)))
+    )
     first = cycle.decide(fleet, group, policy)
     if isinstance(first, cycle.Refusal):
         assert fleet.record() == before
@@ -204,7 +210,7 @@ def test_a_bind_is_written_after_the_claims_and_volumes_of_its_pod() -> None:
     fleet.storage.volumes["pv"] = VolumeFacts(storage_class=LOCAL, version="7")
     fleet.storage.classes[LOCAL] = ClassFacts(waits_for_pod=True)
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    statement = cycle.decide(fleet, Group.of(pod(slices={"1g.5gb": 2}, volumes=volumes)), Policy())
+    statement = cycle.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 2}, volumes=volumes)), Policy())
     assert isinstance(statement, Statement)
     first, second = statement.waves()
     assert [type(each) for each in first] == [ClaimSlice, ClaimSlice, BindVolume]
@@ -215,7 +221,7 @@ def test_a_bind_is_written_after_the_claims_and_volumes_of_its_pod() -> None:
 
 
 def test_operations_that_wait_for_each_other_are_an_error() -> None:
-    one, two = pod("one"), pod("two")
+    one, two = pod_request("one"), pod_request("two")
     ring = (
         Bind(one, "n", after=(ObjectRef(ObjectKind.POD, two.uid),)),
         Bind(two, "n", after=(ObjectRef(ObjectKind.POD, one.uid),)),
@@ -232,7 +238,7 @@ def test_s04_a_volume_is_chosen_once() -> None:
         {LOCAL: ClassFacts(waits_for_pod=True)},
     )
     first, second = (
-        pod(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}]) for name in ("a", "b")
+        pod_request(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}]) for name in ("a", "b")
     )
     placed = cycle.decide(fleet, Group.of(first), Policy())
     assert isinstance(placed, Statement)

@@ -14,7 +14,7 @@ import os
 from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import FALLBACK, Settings, Webhook
 from apportion.admission.server import Limits
-from apportion.apis import names
+from apportion.apis.installation import Installation
 from apportion.cluster import access, process
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
@@ -55,9 +55,9 @@ def main() -> None:
         listen=given.listen,
         probes="127.0.0.1:0",
         serve=(FALLBACK,),
-        namespace=names.FALLBACK_NAMESPACE,
-        service=names.FALLBACK_SERVICE,
-        secret=names.FALLBACK_CERTIFICATE_SECRET,
+        namespace=Installation.fallback_namespace,
+        service=Installation.fallback_service,
+        secret=Installation.fallback_secret,
         patience=Patience(lifetime=given.lifetime),
         limits=Limits(drain_seconds=0.5),
     )

@@ -27,7 +27,7 @@ from tests.clusters.cluster import Cluster
 from tests.clusters.control_plane import ControlPlane
 from tests.clusters.sandbox_init import SERVICE_ADDRESS
 from tests.clusters.waiting import until
-from tests.fallback.ground import MEDIUM, SMALL, endpoint
+from tests.fallback.cluster import MEDIUM, SMALL, endpoint
 
 Json = dict[str, Any]
 NAMESPACE = names.FALLBACK_NAMESPACE

@@ -8,7 +8,9 @@ import pytest
 
 from apportion.admission.fallback import decision_log
 from apportion.apis import kinds
-from tests.fallback.ground import Ground, eventually, ground, pod
+from tests.builders.pods import fallback_pod
+from tests.clusters.waiting import eventually
+from tests.fallback.cluster import FallbackCluster, fallback_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -17,11 +19,11 @@ def _lines_for_machines() -> None:
 
 
 async def test_f06_the_log_reads_as_the_document_shows_it(capfd: pytest.CaptureFixture[str]) -> None:
-    async with ground() as it:
+    async with fallback_cluster() as it:
         decision_log.set_up()  # the output of this very test
         await fill(it)
         capfd.readouterr()
-        await it.create(pod(name="test-medium-gpu"))
+        await it.create(fallback_pod(name="test-medium-gpu"))
         told = capfd.readouterr().err.splitlines()
         assert [line for line in told if "test-medium-gpu" in line and "outcome=" not in line] == [
             "Reviewing pod: default/test-medium-gpu",
@@ -32,17 +34,17 @@ async def test_f06_the_log_reads_as_the_document_shows_it(capfd: pytest.CaptureF
 
 
 async def test_f06_machines_get_keys_and_values(caplog: pytest.LogCaptureFixture) -> None:
-    async with ground() as it:
-        await it.create(pod(name="fits"))
+    async with fallback_cluster() as it:
+        await it.create(fallback_pod(name="fits"))
     (line,) = [record.message for record in caplog.records if "pod=default/fits" in record.message]
     assert "wanted=2g.20gb outcome=placed steps=0 node=medium dry_run=false waited_ms=" in line
 
 
 async def test_f04_m02_templates_are_looked_at_and_never_changed(capfd: pytest.CaptureFixture[str]) -> None:
-    async with ground() as it:
+    async with fallback_cluster() as it:
         await fill(it)
         decision_log.set_up()
-        template = {"metadata": {"labels": {"app": "a"}}, "spec": {"restartPolicy": "Never", **pod()["spec"]}}
+        template = {"metadata": {"labels": {"app": "a"}}, "spec": {"restartPolicy": "Never", **fallback_pod()["spec"]}}
         job = await it.client.create(
             kinds.JOBS, {"metadata": {"name": "train"}, "spec": {"template": template}}, namespace="default"
         )
@@ -59,12 +61,12 @@ async def test_f04_m02_templates_are_looked_at_and_never_changed(capfd: pytest.C
     assert "Reviewing deployment: default/serve\nDeployment default/serve requests 2g.20gb MIG\n" in told
 
 
-async def fill(it: Ground) -> None:
+async def fill(it: FallbackCluster) -> None:
     """No 2g.20gb is left."""
     await it.set_capacity("medium", {"nvidia.com/mig-1g.10gb": 4})
     await eventually(lambda: falls(it))
 
 
-async def falls(it: Ground) -> bool:
-    made = await it.create(pod(), dry_run=True)
+async def falls(it: FallbackCluster) -> bool:
+    made = await it.create(fallback_pod(), dry_run=True)
     return "nvidia.com/mig-1g.10gb" in made["spec"]["containers"][0]["resources"]["limits"]

@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 import pytest
 
 from apportion.admission.fallback.deciding import Case, Outcome
 from apportion.admission.fallback.decision_rounds import DecisionRounds
 from apportion.admission.fallback.promise_store import PromiseStore
-from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.admission.knowledge import Knowledge
 from apportion.apis import names
-from apportion.apis.pods import Pod
-from apportion.apis.request import Request, parse_pod
+from apportion.apis.installation import Installation
+from apportion.apis.request import Request
 from apportion.view.informers import Informers
 from apportion.view.view import View
-from tests.fallback.ground import NAMESPACE, PATIENCE, Ground, eventually, ground, pod
+from tests.builders import pods
+from tests.clusters.waiting import eventually
+from tests.fallback.cluster import NAMESPACE, PATIENCE, FallbackCluster, fallback_cluster
 
 TIERS = ("2g.20gb", "1g.10gb")
 
@@ -30,7 +30,7 @@ TIERS = ("2g.20gb", "1g.10gb")
 class At:
     """Rounds at work, and what they rest on."""
 
-    ground: Ground
+    cluster: FallbackCluster
     rounds: DecisionRounds
     store: PromiseStore
     work: asyncio.Task[None]
@@ -38,12 +38,17 @@ class At:
 
 @asynccontextmanager
 async def at_work() -> AsyncIterator[At]:
-    async with ground(replicas=0) as it:
+    async with fallback_cluster(replicas=0) as it:
         client = it.account()
-        knowledge = Knowledge(client, catalogued=(), slicing=False)
+        knowledge = Knowledge(client, catalogued=(), slicing=False, namespace=Installation.namespace)
         view = View(volumes=False)
         informers = Informers(
-            client, view, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
+            client,
+            view,
+            Installation(),
+            nodes=knowledge.nodes,
+            namespaces=knowledge.namespaces,
+            accelerators=knowledge.accelerators,
         )
         store = PromiseStore(client, namespace=NAMESPACE, name=names.FALLBACK_PROMISES)
         rounds = DecisionRounds(client, view, informers.pods, store, PATIENCE)
@@ -62,11 +67,11 @@ def case(identity: str, *, broken: bool = False) -> Case:
     def request(steps: int) -> Request:
         if broken:
             raise ZeroDivisionError
-        body: dict[str, Any] = pod({f"nvidia.com/mig-{TIERS[steps]}": 1}, name=identity)
-        body["metadata"] |= {"namespace": "default", "uid": f"review/{identity}"}
-        return parse_pod(msgspec.convert(body, Pod))
+        return pods.pod_request(
+            identity, uid=f"review/{identity}", mig={TIERS[steps]: 1}, scheduler=names.DEFAULT_SCHEDULER
+        )
 
-    return Case(id=identity, request=request, steps=1, wishes=Wishes(TIERS))
+    return Case(id=identity, request=request, steps=1, options=FallbackOptions(TIERS))
 
 
 async def test_f04_one_question_that_fails_is_told_to_ask_again_and_all_others_are_answered() -> None:
@@ -78,7 +83,7 @@ async def test_f04_one_question_that_fails_is_told_to_ask_again_and_all_others_a
         assert bad.outcome is Outcome.RETRY
         assert "see the webhook's log" in bad.trouble
         assert not at.work.done()
-        assert {each["id"] for each in (await at.ground.book())["promises"]} == {"a", "c"}
+        assert {each["id"] for each in (await at.cluster.book())["promises"]} == {"a", "c"}
 
 
 async def test_f04_a_round_that_fails_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,4 +103,4 @@ async def test_f04_one_review_sent_twice_at_once_is_answered_twice_and_promised_
     async with at_work() as at:
         decisions = await asyncio.gather(at.rounds.ask(case("same")), at.rounds.ask(case("same")))
         assert [decision.outcome for decision in decisions] == [Outcome.PLACED] * 2
-        assert len((await at.ground.book())["promises"]) == 1
+        assert len((await at.cluster.book())["promises"]) == 1

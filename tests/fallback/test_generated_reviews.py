@@ -21,8 +21,8 @@ from apportion.admission.main import PARTS
 from apportion.apis import kinds, names
 from tests.clusters.api import RefusedError
 from tests.clusters.control_plane import ControlPlane
+from tests.fallback.cluster import SETTINGS, FallbackCluster, fallback_cluster
 from tests.fallback.generating import Generated, generate
-from tests.fallback.ground import SETTINGS, Ground, ground
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 COUNT = 10_000 if FULL else 300
@@ -57,7 +57,7 @@ async def campaign() -> tuple[Checked, int]:
     dice = random.Random(seed)
     changed: Checked = []
     refused = 0
-    async with ground(replicas=0) as it:
+    async with fallback_cluster(replicas=0) as it:
         await it.slicing_kinds()
         asker = await Asking.of(it)
         try:
@@ -80,7 +80,7 @@ class Asking:
         self._address = address
 
     @classmethod
-    async def of(cls, it: Ground) -> Asking:
+    async def of(cls, it: FallbackCluster) -> Asking:
         address = await it.start("replica-0", ALL, client=it.client)
         found = await it.client.get(kinds.MUTATING_WEBHOOKS, names.FALLBACK_WEBHOOK_CONFIGURATION)
         bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"]).decode()

@@ -15,8 +15,8 @@ from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.view.requests import read
 from apportion.view.view import View
-from tests.fallback.ground import pod
-from tests.fallback.test_slices_fall_back import condition, gpu
+from tests.builders import accelerators, nodes
+from tests.builders.pods import fallback_pod, typed
 
 STATIC = {"nvidia.com/mig-2g.20gb": 1}
 HALF = {"mig.das.com/3g.20gb": 1}
@@ -25,31 +25,20 @@ RUNNING = {"name": "side", "state": {"running": {}}}
 
 
 def node(**devices: str) -> Node:
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "mig.das.com/3g.20gb": "7", **devices}
-    metadata = {"name": "n1", "labels": {names.MIG_CAPABLE_LABEL: "true"}}
-    return msgspec.convert({"metadata": metadata, "status": {"capacity": amounts, "allocatable": amounts}}, Node)
+    return msgspec.convert(nodes.node("n1", resources={"mig.das.com/3g.20gb": 7, **devices}), Node)
 
 
 def accelerator(*foreign: dict[str, Any]) -> NodeAccelerator:
-    reference = {"namespace": names.DAS_NAMESPACE, "name": "agent-n1", "uid": "agent"}
-    status = {"gpus": [gpu() | {"foreign": list(foreign)}], "conditions": [condition()], "agent": reference}
-    return msgspec.convert({"metadata": {"name": "n1"}, "status": status}, NodeAccelerator)
+    gpu = accelerators.gpu("GPU-1", foreign=foreign)
+    return msgspec.convert(accelerators.accelerator("n1", [gpu], agent_uid="agent"), NodeAccelerator)
 
 
 def agent(*, ready: bool = True) -> Pod:
-    metadata = {
-        "name": "agent-n1",
-        "namespace": names.DAS_NAMESPACE,
-        "uid": "agent",
-        "labels": {names.APP_LABEL: names.AGENT_APP},
-    }
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
-    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}, Pod)
+    return typed(accelerators.agent_pod("n1", ready=ready, uid="agent"))
 
 
 def wanting(devices: dict[str, int], uid: str = "new", **more: Any) -> Pod:
-    body = pod(devices, name=uid)
-    return msgspec.convert({**body, "metadata": body["metadata"] | {"uid": uid}, **more}, Pod)
+    return typed(fallback_pod(uid, uid=uid, limits=devices), **more)
 
 
 class Counted:

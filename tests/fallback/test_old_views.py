@@ -10,7 +10,8 @@ from functools import partial
 
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
-from tests.fallback.ground import Ground, asked, ground, pod, with_patience
+from tests.builders.pods import fallback_pod
+from tests.fallback.cluster import FallbackCluster, asked, fallback_cluster, with_patience
 
 LATE_SECONDS = 0.4
 SEEN_SECONDS = 0.2
@@ -73,48 +74,48 @@ async def _late(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         task.cancel()
 
 
-async def start_late(it: Ground, name: str) -> None:
+async def start_late(it: FallbackCluster, name: str) -> None:
     await it.start(name, with_patience(deadline=8, lifetime=30), client=Client(Late(it.account()._transport)))
 
 
 async def test_f04_a_device_freed_a_moment_ago_is_used_though_the_view_is_old() -> None:
-    async with ground(replicas=0) as it:
+    async with fallback_cluster(replicas=0) as it:
         await start_late(it, "late")
-        kept = [await it.create(pod(owner="a")) for _ in range(12)]
+        kept = [await it.create(fallback_pod(owner="a")) for _ in range(12)]
         assert [asked(each) for each in kept] == [TWO] * 12
         await asyncio.sleep(2 * LATE_SECONDS)  # all of them are seen
         await it.remove(kept[0])
-        assert asked(await it.create(pod(owner="a"))) == TWO
-        assert asked(await it.create(pod(owner="a"))) == ONE
+        assert asked(await it.create(fallback_pod(owner="a"))) == TWO
+        assert asked(await it.create(fallback_pod(owner="a"))) == ONE
 
 
 async def test_f04_a_device_freed_while_the_server_is_asked_is_used() -> None:
-    async with ground(replicas=0) as it:
+    async with fallback_cluster(replicas=0) as it:
         meanwhile = Meanwhile(it.account()._transport)
         await it.start("asking", with_patience(deadline=8, lifetime=30), client=Client(meanwhile))
-        kept = [await it.create(pod(owner="a")) for _ in range(12)]
+        kept = [await it.create(fallback_pod(owner="a")) for _ in range(12)]
         meanwhile.action = partial(it.remove, kept[0])
-        assert asked(await it.create(pod(owner="a"))) == TWO
-        assert asked(await it.create(pod(owner="a"))) == ONE
+        assert asked(await it.create(fallback_pod(owner="a"))) == TWO
+        assert asked(await it.create(fallback_pod(owner="a"))) == ONE
 
 
 async def test_f04_a_pod_bound_elsewhere_while_the_server_is_asked_is_not_waited_for() -> None:
-    async with ground(replicas=0) as it:
+    async with fallback_cluster(replicas=0) as it:
         meanwhile = Meanwhile(it.account()._transport)
         await it.start("asking", with_patience(deadline=8, lifetime=30), client=Client(meanwhile))
         for _ in range(12):
-            await it.create(pod(owner="a"))
-        fallen = await it.create(pod(owner="a"))  # thought to go where the larger devices are, too
+            await it.create(fallback_pod(owner="a"))
+        fallen = await it.create(fallback_pod(owner="a"))  # thought to go where the larger devices are, too
         meanwhile.action = partial(it.bind, fallen, "small")
-        assert asked(await it.create(pod(owner="a"))) == ONE
+        assert asked(await it.create(fallback_pod(owner="a"))) == ONE
         assert meanwhile.action is None
 
 
 async def test_f04_an_old_view_beside_a_new_one_sells_nothing_twice() -> None:
-    async with ground(replicas=0) as it:
+    async with fallback_cluster(replicas=0) as it:
         await it.start("prompt", with_patience(deadline=8, lifetime=30))
         await start_late(it, "late")
-        made = [await it.create(pod(owner="a")) for _ in range(20)]  # each asks one of the two
+        made = [await it.create(fallback_pod(owner="a")) for _ in range(20)]  # each asks one of the two
         counted: Counter[str] = Counter()
         for each in made:
             counted.update(asked(each))

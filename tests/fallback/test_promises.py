@@ -107,7 +107,9 @@ def test_f04_a_book_is_bounded() -> None:
         at=st.floats(allow_nan=False, allow_infinity=False),
         kind=st.text(),
         node=st.text(),
-        pieces=st.tuples(st.builds(SlicePlacement)),
+        pieces=st.tuples(
+            st.builds(SlicePlacement, gpu=st.text(), profile=st.text(), start=st.integers(0, 9), size=st.integers(1, 8))
+        ),
     )
 )
 def test_f04_a_book_reads_back_what_was_written(made: Promise) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from apportion import manifests
 from pocketkube.api.expressions import evaluation
-from tests.admission.samples import container, created, pod
+from tests.admission.samples import created
+from tests.builders.pods import container, pod
 
 CONFIGURATION = next(entry for entry in manifests.load() if entry["kind"] == "MutatingWebhookConfiguration")
 ENTRIES = {entry["name"]: entry for entry in CONFIGURATION["webhooks"]}
@@ -30,27 +31,34 @@ def job(**template: Any) -> dict[str, Any]:
 
 
 WANTED = {
-    "limits": pod(container(limits=SLICED)),
-    "requests": pod(container(requests=SLICED)),
-    "second container": pod(container(), container("b", limits=SLICED)),
-    "init container": pod(container(), init=[container("i", requests=SLICED)]),
-    "whole gpu": pod(container(limits={"nvidia.com/gpu": "1"})),
-    "slice": pod(container(limits={"mig.das.com/1g.5gb": "1"})),
-    "memory": pod(container(limits={"gpu.das.com/mem": "1"})),
-    "all devices": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
-    "devices from elsewhere": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {}}]}),
-    "empty devices": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}),
-    "cdi": pod(container(), annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=0"}),
+    "limits": pod("story", containers=[container(limits=SLICED)]),
+    "requests": pod("story", containers=[container(requests=SLICED)]),
+    "second container": pod("story", containers=[container(), container("b", limits=SLICED)]),
+    "init container": pod("story", containers=[container()], init=[container("i", requests=SLICED)]),
+    "whole gpu": pod("story", containers=[container(limits={"nvidia.com/gpu": "1"})]),
+    "slice": pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})]),
+    "memory": pod("story", containers=[container(limits={"gpu.das.com/mem": "1"})]),
+    "all devices": pod(
+        "story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]
+    ),
+    "devices from elsewhere": pod(
+        "story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {}}]}]
+    ),
+    "empty devices": pod("story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}]),
+    "cdi": pod("story", containers=[container()], annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=0"}),
 }
 UNWANTED = {
-    "plain": pod(container(limits={"cpu": "1"}, requests={"memory": "1Gi"})),
-    "no resources": pod({"name": "c", "image": "i"}),
-    "lookalike": pod(container(limits={"example.com/nvidia.com": "1", "xnvidia.com/gpu": "1"})),
-    "void": pod(container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}),
+    "plain": pod("story", containers=[container(limits={"cpu": "1"}, requests={"memory": "1Gi"})]),
+    "no resources": pod("story", containers=[{"name": "c", "image": "i"}]),
+    "lookalike": pod("story", containers=[container(limits={"example.com/nvidia.com": "1", "xnvidia.com/gpu": "1"})]),
+    "void": pod("story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}]),
     "none": pod(
-        container() | {"env": [{"name": "A", "value": "all"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]}
+        "story",
+        containers=[
+            container() | {"env": [{"name": "A", "value": "all"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]}
+        ],
     ),
-    "other annotation": pod(container(), annotations={"example.com/cdi.k8s.io": "x"}),
+    "other annotation": pod("story", containers=[container()], annotations={"example.com/cdi.k8s.io": "x"}),
     "null lists": {"metadata": {"name": "x"}, "spec": {"containers": None, "initContainers": None}},
     "nothing": {"metadata": {"name": "x"}, "spec": {}},
 }
@@ -67,20 +75,22 @@ def test_d02_all_others_never_reach_the_webhook(case: str) -> None:
 
 
 def test_d02_d05_an_update_is_sent_only_if_the_spec_changes() -> None:
-    live = created(pod(container(limits=SLICED)))
+    live = created(pod("story", containers=[container(limits=SLICED)]))
     labelled = live | {"metadata": live["metadata"] | {"labels": {"a": "b"}, "finalizers": []}}
     assert not reached("pod-updates.slices.apportion.io", labelled, old=live)
     changed = live | {"spec": live["spec"] | {"activeDeadlineSeconds": 5}}
     assert reached("pod-updates.slices.apportion.io", changed, old=live)
-    plain = pod(container())
+    plain = pod("story", containers=[container()])
     assert not reached("pod-updates.slices.apportion.io", plain | {"spec": plain["spec"] | {"x": 1}}, old=plain)
 
 
 def test_m02_jobs_are_sent_by_their_template() -> None:
     name = "jobs.slices.apportion.io"
-    wanted = job(spec=pod(container(limits=SLICED))["spec"])
+    wanted = job(spec=pod("story", containers=[container(limits=SLICED)])["spec"])
     assert reached(name, wanted)
-    assert reached(name, job(spec=pod(container(), init=[container("i", requests=SLICED)])["spec"]))
-    assert not reached(name, job(spec=pod(container())["spec"]))
+    assert reached(
+        name, job(spec=pod("story", containers=[container()], init=[container("i", requests=SLICED)])["spec"])
+    )
+    assert not reached(name, job(spec=pod("story", containers=[container()])["spec"]))
     suspended = wanted | {"spec": wanted["spec"] | {"suspend": True}}
     assert not reached(name, suspended, old=wanted)

@@ -17,7 +17,7 @@ from apportion.node import atomic_files
 from pocketkube.kubelet.containers.cdi import CdiError
 from pocketkube.kubelet.devices.ledger import AllocationError
 from pocketkube.kubelet.devices.plugin import PluginError
-from tests.node.ground import NODE, Ground, ground
+from tests.node.agent_node import NODE, AgentNode, agent_node
 from tests.node.tripwire import Tripwire, WiredDriver, WiredFiles, client
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ async def test_s08_an_agent_killed_at_any_step_leaves_nothing_behind(
 ) -> None:
     """Each block of steps is a test of its own, so that a failure names its neighbourhood."""
     for at in range(1 + block * STEPS // 4, 1 + (block + 1) * STEPS // 4):
-        async with ground(annotations=ONE_GPU) as node:
+        async with agent_node(annotations=ONE_GPU) as node:
             story = Story(node, wired, Tripwire(at, after=after))
             try:
                 await story.play()
@@ -56,7 +56,7 @@ async def test_s08_an_agent_killed_again_while_it_recovers_leaves_nothing_behind
     chosen = random.Random(seed)
     for _ in range(12):
         steps = [chosen.randint(3, STEPS), chosen.randint(1, 8), chosen.randint(1, 8)]
-        async with ground(annotations=ONE_GPU) as node:
+        async with agent_node(annotations=ONE_GPU) as node:
             first, *others = (Tripwire(at, after=chosen.random() < 0.5) for at in steps)
             try:
                 await Story(node, wired, first, *others).play()
@@ -65,7 +65,7 @@ async def test_s08_an_agent_killed_again_while_it_recovers_leaves_nothing_behind
 
 
 async def test_s08_the_story_has_no_more_steps_than_are_tried(wired: WiredFiles) -> None:
-    async with ground(annotations=ONE_GPU) as node:
+    async with agent_node(annotations=ONE_GPU) as node:
         story = Story(node, wired, Tripwire(None))
         await story.play()
         assert 15 < len(story.wire.steps) < STEPS, story.wire.steps
@@ -77,7 +77,7 @@ ONE_GPU = {"apportion.io/emulated-gpus": json.dumps([{"product": "NVIDIA A100-PC
 class Story:
     """Two pods one after the other on the same place with the same ids, one of them with two profiles."""
 
-    def __init__(self, node: Ground, wired: WiredFiles, wire: Tripwire, *others: Tripwire) -> None:
+    def __init__(self, node: AgentNode, wired: WiredFiles, wire: Tripwire, *others: Tripwire) -> None:
         self.node = node
         self.wire = wire
         self._others = others

@@ -16,8 +16,8 @@ from pocketkube.api.http import HttpShell
 from pocketkube.kubelet.containers.cdi import CdiError
 from pocketkube.kubelet.devices.ledger import AllocationError
 from pocketkube.kubelet.devices.plugin import PluginError
+from tests.node.agent_node import AgentNode, agent_node
 from tests.node.cutting import CuttingProxy, cutting
-from tests.node.ground import Ground, ground
 from tests.node.test_process import command, environment_of, flags_of
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
@@ -39,7 +39,7 @@ async def test_s06_s08_an_agent_cut_off_at_any_api_call_leaves_nothing_behind() 
 
 async def play(at: int | None, *, after: bool) -> list[str]:
     """A pod's whole life with one death of the agent in it; returns the calls that were made."""
-    async with ground(annotations=ONE_GPU) as node:
+    async with agent_node(annotations=ONE_GPU) as node:
         shell = HttpShell(node.server, None)
         await shell.start()
         try:
@@ -59,7 +59,7 @@ async def play(at: int | None, *, after: bool) -> list[str]:
 class agent:  # noqa: N801  reads as what it is: `async with agent(node, proxy)`
     """The process, started again whenever it dies."""
 
-    def __init__(self, node: Ground, proxy: CuttingProxy) -> None:
+    def __init__(self, node: AgentNode, proxy: CuttingProxy) -> None:
         self._node = node
         self._proxy = proxy
         self._process: Process | None = None
@@ -86,7 +86,7 @@ class agent:  # noqa: N801  reads as what it is: `async with agent(node, proxy)`
                 self._process.kill()
 
 
-async def one_life(node: Ground) -> None:
+async def one_life(node: AgentNode) -> None:
     pod = await node.pod("p", {"mig.das.com/3g.20gb": 1, "mig.das.com/4g.20gb": 1})
     names = [await node.claim(pod, "3g.20gb", 4, index=0), await node.claim(pod, "4g.20gb", 0, index=1)]
     await node.bind(pod)
@@ -109,11 +109,11 @@ async def attempt(call: object) -> object:
         return None
 
 
-async def in_use(node: Ground, name: str) -> str | None:
+async def in_use(node: AgentNode, name: str) -> str | None:
     claim = await node.get(name)
     return claim.status.mig_uuid if claim.state == claims.IN_USE else None
 
 
-async def clean(node: Ground) -> bool:
+async def clean(node: AgentNode) -> bool:
     records = node.settings.state_dir / "slices.json"
     return await node.clean() and not (json.loads(records.read_text()) if records.exists() else [])

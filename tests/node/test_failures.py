@@ -9,28 +9,28 @@ import pytest
 
 from apportion.apis import claims, kinds
 from pocketkube.kubelet.devices.plugin import PluginError
-from tests.node.ground import GPUS, JSON, Ground
+from tests.node.agent_node import GPUS, JSON, AgentNode
 
 
-async def test_s07_ids_that_no_container_holds_are_refused(node: Ground) -> None:
+async def test_s07_ids_that_no_container_holds_are_refused(node: AgentNode) -> None:
     plugin = node.kubelet._plugins["mig.das.com/1g.5gb"]
     with pytest.raises(PluginError, match=r"the kubelet recorded no pod for the devices 1g.5gb-3"):
         await plugin.pre_start(["1g.5gb-3"])
 
 
-async def test_s07_a_container_without_a_claim_does_not_start_and_does_once_it_has_one(node: Ground) -> None:
+async def test_s07_a_container_without_a_claim_does_not_start_and_does_once_it_has_one(node: AgentNode) -> None:
     pod = await node.pod("a", {"mig.das.com/1g.5gb": 2})
     await node.claim(pod, "1g.5gb", 0, index=0)
     await node.bind(pod)
     await node.admit(pod)
-    with pytest.raises(PluginError, match=r"the kubelet gave it 2 x 1g.5gb, its claims are 1"):
+    with pytest.raises(PluginError, match=r"the kubelet allocated 2 x 1g.5gb, but there are 1 claims"):
         await node.start(pod)
     assert await node.slices() == []
     await node.claim(pod, "1g.5gb", 1, index=1)
     assert (await node.start(pod))["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
-async def test_s07_a_claim_that_comes_late_is_waited_for(node: Ground) -> None:
+async def test_s07_a_claim_that_comes_late_is_waited_for(node: AgentNode) -> None:
     pod = await node.pod("a", {"mig.das.com/1g.5gb": 1})
     await node.bind(pod)
     await node.admit(pod)
@@ -40,7 +40,7 @@ async def test_s07_a_claim_that_comes_late_is_waited_for(node: Ground) -> None:
     assert (await starting)["CUDA_VISIBLE_DEVICES"] == "0"
 
 
-async def test_s07_a_slice_that_cannot_be_made_is_shown_on_the_claim_and_tried_again(node: Ground) -> None:
+async def test_s07_a_slice_that_cannot_be_made_is_shown_on_the_claim_and_tried_again(node: AgentNode) -> None:
     await inject(node, kind="lost", gpu=0)
     pod = await node.scheduled("a")
     with pytest.raises(PluginError, match="does not answer"):
@@ -55,7 +55,7 @@ async def test_s07_a_slice_that_cannot_be_made_is_shown_on_the_claim_and_tried_a
     assert claim.status.conditions[0].message == "Allocation is inUse"
 
 
-async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node: Ground) -> None:
+async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node: AgentNode) -> None:
     await inject(node, kind="refuse", times=2)
     pod = await node.scheduled("a", start=3)
     environment = await node.run(pod)
@@ -65,7 +65,7 @@ async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node
     await node.eventually(lambda: has_event(node, "SliceMoved"), "an event says so")
 
 
-async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_with_the_reason(node: Ground) -> None:
+async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_with_the_reason(node: AgentNode) -> None:
     await inject(node, kind="refuse")
     pod = await node.scheduled("a")
     with pytest.raises(PluginError, match="the driver refused to make it"):
@@ -77,7 +77,7 @@ async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_wi
     await node.eventually(node.clean, "it leaves nothing behind")
 
 
-async def test_s08_a_busy_slice_keeps_its_claim_until_it_can_be_destroyed(node: Ground) -> None:
+async def test_s08_a_busy_slice_keeps_its_claim_until_it_can_be_destroyed(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     await node.run(pod)
     await inject(node, kind="busy")
@@ -89,7 +89,7 @@ async def test_s08_a_busy_slice_keeps_its_claim_until_it_can_be_destroyed(node: 
     await node.eventually(node.clean, "then all goes")
 
 
-async def test_s11_a_lost_gpu_takes_its_devices_and_gives_them_back(node: Ground) -> None:
+async def test_s11_a_lost_gpu_takes_its_devices_and_gives_them_back(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     await node.run(pod)
     await inject(node, kind="lost", gpu=0)
@@ -109,7 +109,7 @@ async def test_s11_a_lost_gpu_takes_its_devices_and_gives_them_back(node: Ground
     await node.eventually(node.clean, "nothing was lost for ever")
 
 
-async def test_s07_a_slow_gpu_does_not_hold_up_the_other(node: Ground) -> None:
+async def test_s07_a_slow_gpu_does_not_hold_up_the_other(node: AgentNode) -> None:
     await inject(node, kind="slow", gpu=0, seconds=1.5)
     slow, fast = await node.scheduled("slow", gpu=0), await node.scheduled("fast", gpu=1)
     await node.admit(slow)
@@ -121,7 +121,7 @@ async def test_s07_a_slow_gpu_does_not_hold_up_the_other(node: Ground) -> None:
     await waiting
 
 
-async def test_s07_a_broken_cdi_folder_is_told_and_nothing_is_lost(node: Ground) -> None:
+async def test_s07_a_broken_cdi_folder_is_told_and_nothing_is_lost(node: AgentNode) -> None:
     folder = node.settings.cdi_dir
     folder.rmdir()
     folder.write_text("in the way")
@@ -144,7 +144,7 @@ async def test_s07_a_broken_cdi_folder_is_told_and_nothing_is_lost(node: Ground)
     ],
 )
 async def test_s06_a_claim_that_no_gpu_can_fulfil_is_refused(
-    node: Ground, gpu: int, start: int, size: int, text: str
+    node: AgentNode, gpu: int, start: int, size: int, text: str
 ) -> None:
     pod = await node.pod("a", {"mig.das.com/1g.5gb": 1})
     await node.claim(pod, "1g.5gb", start, gpu=gpu, size=size)
@@ -155,7 +155,7 @@ async def test_s06_a_claim_that_no_gpu_can_fulfil_is_refused(
     await node.eventually(node.clean, "it leaves nothing behind")
 
 
-async def test_s06_the_loser_of_an_overlap_gets_another_place(node: Ground) -> None:
+async def test_s06_the_loser_of_an_overlap_gets_another_place(node: AgentNode) -> None:
     winner, loser = await node.scheduled("a", "3g.20gb", 0), await node.scheduled("b", "2g.10gb", 2)
     await node.run(winner)
     environment = await node.run(loser)
@@ -166,7 +166,7 @@ async def test_s06_the_loser_of_an_overlap_gets_another_place(node: Ground) -> N
     await node.eventually(lambda: has_event(node, "SliceMoved"), "an event says so")
 
 
-async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node: Ground) -> None:
+async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node: AgentNode) -> None:
     await node.annotate_node(**{"apportion.io__emulated-gpus": '[{"product": "NVIDIA A100-PCIE-40GB", "count": 1}]'})
     await node.eventually(lambda: node.kubelet.totals()["mig.das.com/7g.40gb"] == (1, 1), "one GPU")
     winner, loser = await node.scheduled("a", "7g.40gb"), await node.scheduled("b", "3g.20gb")
@@ -181,7 +181,7 @@ async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node
     assert len(await node.slices()) == 1
 
 
-async def test_s06_a_place_that_was_freed_a_moment_ago_is_no_overlap(node: Ground) -> None:
+async def test_s06_a_place_that_was_freed_a_moment_ago_is_no_overlap(node: AgentNode) -> None:
     for round_ in range(5):
         old = await node.scheduled(f"old-{round_}", "7g.40gb")
         await node.run(old)
@@ -195,27 +195,27 @@ async def test_s06_a_place_that_was_freed_a_moment_ago_is_no_overlap(node: Groun
         await node.eventually(node.clean, "gone")
 
 
-async def inject(node: Ground, **failure: object) -> None:
+async def inject(node: AgentNode, **failure: object) -> None:
     assert node.agent is not None
     before = node.agent.driver._failures.text  # type: ignore[attr-defined]
     await node.annotate_node(**{"apportion.io__emulated-failures": json.dumps([failure])})
     await node.eventually(lambda: node.agent.driver._failures.text != before, "the driver knows")  # type: ignore[union-attr,attr-defined]
 
 
-async def attempt(node: Ground, pod: JSON) -> bool:
+async def attempt(node: AgentNode, pod: JSON) -> bool:
     try:
         return bool(await node.start(pod))
     except PluginError:
         return False
 
 
-async def message_has(node: Ground, text: str) -> bool:
+async def message_has(node: AgentNode, text: str) -> bool:
     return any(text in entry.message for claim in await node.claims() for entry in claim.status.conditions)
 
 
-async def has_event(node: Ground, reason: str) -> bool:
+async def has_event(node: AgentNode, reason: str) -> bool:
     return any(event["reason"] == reason for event in await node.events())
 
 
-async def one_claim(node: Ground) -> bool:
+async def one_claim(node: AgentNode) -> bool:
     return len(await node.claims()) == 1

@@ -11,10 +11,10 @@ from asyncio.subprocess import PIPE, Process
 import yaml
 
 from pocketkube.api.http import HttpShell
-from tests.node.ground import AGENT, NODE, Ground
+from tests.node.agent_node import AGENT, NODE, AgentNode
 
 
-async def test_s08_a_killed_agent_process_finds_its_slices_again(bare: Ground) -> None:
+async def test_s08_a_killed_agent_process_finds_its_slices_again(bare: AgentNode) -> None:
     shell = HttpShell(bare.server, None)
     await shell.start()
     process = await start(bare, shell)
@@ -42,7 +42,7 @@ async def test_s08_a_killed_agent_process_finds_its_slices_again(bare: Ground) -
         await shell.stop()
 
 
-async def test_settings_that_cannot_be_used_end_in_one_line(bare: Ground) -> None:
+async def test_settings_that_cannot_be_used_end_in_one_line(bare: AgentNode) -> None:
     process = await command("--driver=voodoo", "--node-name=n", **environment_of(bare, "http://127.0.0.1:1"))
     _, text = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 2
@@ -50,11 +50,11 @@ async def test_settings_that_cannot_be_used_end_in_one_line(bare: Ground) -> Non
     assert b"Traceback" not in text
 
 
-async def start(node: Ground, shell: HttpShell) -> Process:
+async def start(node: AgentNode, shell: HttpShell) -> Process:
     return await command(*flags_of(node), **environment_of(node, shell.url))
 
 
-def flags_of(node: Ground) -> list[str]:
+def flags_of(node: AgentNode) -> list[str]:
     settings = node.settings
     flags = {
         "node-name": NODE,
@@ -74,7 +74,7 @@ async def command(*flags: str, **environment: str) -> Process:
     return await asyncio.create_subprocess_exec(*program, stderr=PIPE, env=os.environ | environment)
 
 
-def environment_of(node: Ground, url: str) -> dict[str, str]:
+def environment_of(node: AgentNode, url: str) -> dict[str, str]:
     path = node.root / "kubeconfig"
     node.server.tokens.add_fixed("agent-token", AGENT)
     config = {
@@ -87,15 +87,15 @@ def environment_of(node: Ground, url: str) -> dict[str, str]:
     return {"KUBECONFIG": str(path)}
 
 
-def sockets(node: Ground) -> list[str]:
+def sockets(node: AgentNode) -> list[str]:
     return [path.name for path in node.settings.plugin_dir.glob("apportion-*.sock")]
 
 
-def registered(node: Ground) -> bool:
+def registered(node: AgentNode) -> bool:
     return all(not plugin.stopped for plugin in node.kubelet._plugins.values())
 
 
-async def says(node: Ground, status: str, reason: str) -> bool:
+async def says(node: AgentNode, status: str, reason: str) -> bool:
     try:
         conditions = (await node.accelerator()).status.conditions
     except Exception:  # noqa: BLE001  not written yet

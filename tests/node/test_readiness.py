@@ -16,14 +16,14 @@ from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from pocketkube.api.http import HttpShell
 from pocketkube.kubelet.devices.plugin import PluginError
-from tests.node.ground import GPUS, NODE, Ground
+from tests.node.agent_node import GPUS, NODE, AgentNode
 from tests.node.test_failures import inject
 from tests.node.test_process import environment_of, flags_of
 
 PLUGIN_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"
 
 
-async def test_s08_places_of_unknown_slices_are_published_for_schedulers_to_avoid(bare: Ground) -> None:
+async def test_s08_places_of_unknown_slices_are_published_for_schedulers_to_avoid(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
     await driver.create(Place(GPUS[1], "2g.10gb", 4, 2))
@@ -37,7 +37,7 @@ async def test_s08_places_of_unknown_slices_are_published_for_schedulers_to_avoi
     await bare.eventually(lambda: foreign(bare, 1, [(0, 1)]), "what others remove is free again")
 
 
-async def test_s08_a_claim_on_an_unknown_slice_gets_another_place(bare: Ground) -> None:
+async def test_s08_a_claim_on_an_unknown_slice_gets_another_place(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
     theirs = await driver.create(Place(GPUS[0], "2g.10gb", 0, 2))
@@ -50,7 +50,7 @@ async def test_s08_a_claim_on_an_unknown_slice_gets_another_place(bare: Ground) 
     assert theirs.uuid in await bare.slices()
 
 
-async def test_s10_beside_nvidias_device_plugin_nothing_is_made_and_what_runs_is_kept(node: Ground) -> None:
+async def test_s10_beside_nvidias_device_plugin_nothing_is_made_and_what_runs_is_kept(node: AgentNode) -> None:
     running = await node.scheduled("running")
     environment = await node.run(running)
     rival = await node.pod("rival", containers=[{"name": "ctr", "image": PLUGIN_IMAGE}])
@@ -72,7 +72,7 @@ async def test_s10_beside_nvidias_device_plugin_nothing_is_made_and_what_runs_is
     await node.run(late)
 
 
-async def test_s10_a_pod_that_the_kubelet_let_in_is_refused_beside_nvidias_device_plugin(node: Ground) -> None:
+async def test_s10_a_pod_that_the_kubelet_let_in_is_refused_beside_nvidias_device_plugin(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     await node.admit(pod)
     rival = await node.pod("rival", containers=[{"name": "ctr", "image": PLUGIN_IMAGE}])
@@ -85,21 +85,21 @@ async def test_s10_a_pod_that_the_kubelet_let_in_is_refused_beside_nvidias_devic
     assert await node.slices() == []
 
 
-async def test_s11_a_call_that_takes_long_is_told_and_its_slice_is_made_once(node: Ground) -> None:
+async def test_s11_a_call_that_takes_long_is_told_and_its_slice_is_made_once(node: AgentNode) -> None:
     await node.stop_agent()
     object.__setattr__(node.settings, "answer_seconds", 0.3)
     await node.start_agent()
     await inject(node, kind="slow", seconds=2.0, times=1)
     pod = await node.scheduled("a")
     await node.admit(pod)
-    with pytest.raises(PluginError, match=r"not ready after 0.3 s: the GPU or the API is slow; the work goes on"):
+    with pytest.raises(PluginError, match=r"not ready after 0.3 s: the GPU or the API is slow; the work continues"):
         await node.start(pod)
     await node.eventually(lambda: in_use(node), "the work went on")
     (uuid,) = await node.slices()
     assert (await node.start(pod))["NVIDIA_VISIBLE_DEVICES"] == uuid
 
 
-async def test_s08_a_slow_destruction_does_not_hold_up_the_rest(node: Ground) -> None:
+async def test_s08_a_slow_destruction_does_not_hold_up_the_rest(node: AgentNode) -> None:
     slow, other = await node.scheduled("slow", gpu=0), await node.scheduled("other", gpu=1)
     await node.run(slow)
     await node.run(other)
@@ -110,7 +110,7 @@ async def test_s08_a_slow_destruction_does_not_hold_up_the_rest(node: Ground) ->
     await node.eventually(node.clean, "and then the slow one")
 
 
-async def test_s09_a_folder_that_is_none_is_told_and_recovers_without_a_restart(bare: Ground) -> None:
+async def test_s09_a_folder_that_is_none_is_told_and_recovers_without_a_restart(bare: AgentNode) -> None:
     folder = bare.settings.cdi_dir
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ async def test_s09_a_folder_that_is_none_is_told_and_recovers_without_a_restart(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a read-only file system")
 @pytest.mark.parametrize(("folder", "says_it"), [("cdi_dir", "FolderNotWritable"), ("state_dir", "cannot be opened")])
 async def test_s09_a_read_only_file_system_is_told_and_recovers_without_a_restart(
-    bare: Ground, folder: str, says_it: str
+    bare: AgentNode, folder: str, says_it: str
 ) -> None:
     shell = HttpShell(bare.server, None)
     await shell.start()
@@ -160,16 +160,16 @@ async def test_s09_a_read_only_file_system_is_told_and_recovers_without_a_restar
         await shell.stop()
 
 
-async def test_a_second_agent_says_that_it_waits_and_changes_nothing(node: Ground) -> None:
+async def test_a_second_agent_says_that_it_waits_and_changes_nothing(node: AgentNode) -> None:
     first, task = node.agent, node._task
     await node.start_agent(ready=False)
     second = node.agent
     assert first is not None
     assert second is not None
-    await node.eventually(lambda: "another agent works on this node" in second.readiness.message, "it says so")
+    await node.eventually(lambda: "another agent runs on this node" in second.readiness.message, "it says so")
     async with aiohttp.ClientSession() as session, session.get(f"http://{second.address}/readyz") as answer:
         assert answer.status == 503
-        assert "another agent works on this node" in await answer.text()
+        assert "another agent runs on this node" in await answer.text()
     assert (await node.accelerator()).ready
     assert task is not None
     task.cancel()
@@ -192,7 +192,7 @@ class Log:
             self.text += line.decode()
 
 
-async def says(node: Ground, reason: str) -> bool:
+async def says(node: AgentNode, reason: str) -> bool:
     listing = await node.client.list(kinds.NODE_ACCELERATORS, namespace="das-operator")
     return any(
         entry["reason"] == reason
@@ -202,14 +202,14 @@ async def says(node: Ground, reason: str) -> bool:
     )
 
 
-async def foreign(node: Ground, gpu: int, wanted: list[tuple[int, int]]) -> bool:
+async def foreign(node: AgentNode, gpu: int, wanted: list[tuple[int, int]]) -> bool:
     found = (await node.accelerator()).status.gpus[gpu].foreign
     return [(place.start, place.size) for place in found] == wanted
 
 
-async def in_use(node: Ground) -> bool:
+async def in_use(node: AgentNode) -> bool:
     return all(claim.state == claims.IN_USE for claim in await node.claims())
 
 
-async def holders(node: Ground, wanted: list[str]) -> bool:
+async def holders(node: AgentNode, wanted: list[str]) -> bool:
     return [claim.spec.pod_ref.name for claim in await node.claims()] == wanted

@@ -7,10 +7,10 @@ import shutil
 from apportion.apis import claims, kinds
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
-from tests.node.ground import GPUS, NODE, Ground
+from tests.node.agent_node import GPUS, NODE, AgentNode
 
 
-async def test_s08_an_agent_that_restarts_adopts_what_runs(node: Ground) -> None:
+async def test_s08_an_agent_that_restarts_adopts_what_runs(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     environment = await node.run(pod)
     await node.restart_agent()
@@ -20,7 +20,7 @@ async def test_s08_an_agent_that_restarts_adopts_what_runs(node: Ground) -> None
     await node.eventually(node.clean, "all is gone")
 
 
-async def test_s08_pods_that_ended_while_the_agent_was_down_are_released_when_it_is_back(node: Ground) -> None:
+async def test_s08_pods_that_ended_while_the_agent_was_down_are_released_when_it_is_back(node: AgentNode) -> None:
     pods = [await node.scheduled(f"p-{n}", start=n) for n in range(3)]
     for pod in pods:
         await node.run(pod)
@@ -31,7 +31,7 @@ async def test_s08_pods_that_ended_while_the_agent_was_down_are_released_when_it
     await node.eventually(node.clean, "all is gone")
 
 
-async def test_s08_a_lost_book_is_written_again_from_the_claims(node: Ground) -> None:
+async def test_s08_a_lost_book_is_written_again_from_the_claims(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     environment = await node.run(pod)
     await node.stop_agent()
@@ -44,7 +44,7 @@ async def test_s08_a_lost_book_is_written_again_from_the_claims(node: Ground) ->
     await node.eventually(node.clean, "all is gone, the slice too")
 
 
-async def test_s08_a_slice_that_it_did_not_make_is_reported_and_never_destroyed(bare: Ground) -> None:
+async def test_s08_a_slice_that_it_did_not_make_is_reported_and_never_destroyed(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
     foreign = await driver.create(Place(GPUS[0], "2g.10gb", 0, 2))
@@ -59,7 +59,7 @@ async def test_s08_a_slice_that_it_did_not_make_is_reported_and_never_destroyed(
     assert await bare.slices() == [foreign.uuid]
 
 
-async def test_s08_after_a_reboot_slices_are_made_again_before_the_container_starts(node: Ground) -> None:
+async def test_s08_after_a_reboot_slices_are_made_again_before_the_container_starts(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     before = await node.run(pod)
     await node.stop_agent()
@@ -77,7 +77,7 @@ async def test_s08_after_a_reboot_slices_are_made_again_before_the_container_sta
     assert await node.slices() == [claim.status.mig_uuid]
 
 
-async def test_s08_files_of_pods_that_are_gone_are_removed_and_others_left(node: Ground) -> None:
+async def test_s08_files_of_pods_that_are_gone_are_removed_and_others_left(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     await node.run(pod)
     await node.stop_agent()
@@ -95,7 +95,7 @@ async def test_s08_files_of_pods_that_are_gone_are_removed_and_others_left(node:
     assert odd.exists()
 
 
-async def test_s08_a_claim_removed_by_force_leaves_no_slice_behind(node: Ground) -> None:
+async def test_s08_a_claim_removed_by_force_leaves_no_slice_behind(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     await node.run(pod)
     (claim,) = await node.claims()
@@ -108,7 +108,7 @@ async def test_s08_a_claim_removed_by_force_leaves_no_slice_behind(node: Ground)
     await node.eventually(node.clean, "all is gone")
 
 
-async def test_a_second_agent_on_the_node_waits_until_the_first_one_ends(node: Ground) -> None:
+async def test_a_second_agent_on_the_node_waits_until_the_first_one_ends(node: AgentNode) -> None:
     first, task = node.agent, node._task
     await node.start_agent(ready=False)
     second = node.agent
@@ -122,5 +122,5 @@ async def test_a_second_agent_on_the_node_waits_until_the_first_one_ends(node: G
     await node.run(await node.scheduled("b", start=1))
 
 
-async def no_claims(node: Ground) -> bool:
+async def no_claims(node: AgentNode) -> bool:
     return not await node.claims()

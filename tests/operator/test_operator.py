@@ -17,7 +17,8 @@ from apportion.cluster.client import Client
 from apportion.operator import conditions
 from apportion.operator.main import Operator, Settings
 from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK, Health, Plane
-from tests.admission.ground import ACCESS, account, api, eventually
+from tests.admission.api_server import ACCESS, account, api
+from tests.clusters.waiting import eventually
 
 NAMESPACE = "das-operator"
 SETTINGS = Settings(probes="127.0.0.1:0", emulated_mode="enabled")
@@ -51,7 +52,7 @@ def test_s10_a_plane_without_pods_is_not_available_and_says_what_that_means() ->
     assert found["Available"] == ("False", "ComponentsNotAvailable")
     assert found["Degraded"] == ("True", "ComponentsIncomplete")
     message = conditions.assess([down, well(SCHEDULER), well(AGENTS)])[0].message
-    assert message == "das-operator-webhook has no available pod: pods that ask for GPUs cannot be created"
+    assert message == "das-operator-webhook has no available pod: pods that request GPUs cannot be created"
 
 
 def test_s10_one_pod_short_is_degraded_but_available() -> None:

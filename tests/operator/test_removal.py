@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from apportion.apis import kinds, names
-from apportion.apis.claims import PodReference, new_claim
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK
-from tests.admission.ground import eventually
+from tests.builders import claims, pods
+from tests.clusters.waiting import eventually
 from tests.operator.test_operator import NAMESPACE, change, operating, set_status, status, told, workload
 
 CONFIGURATIONS = (
@@ -49,10 +49,7 @@ async def test_s10_removed_takes_the_planes_away_and_managed_brings_them_back_as
 
 async def test_s10_agents_stay_until_the_last_slice_is_given_back() -> None:
     async with operating() as client:
-        pod = PodReference(namespace="default", name="p", uid="u")
-        claim = new_claim(
-            name="u-c-0", profile="1g.5gb", gpu_uuid="GPU-1", start=0, size=1, nodename="n", pod=pod, containers=["c"]
-        )
+        claim = claims.claim(pods.pod("p", uid="u"), node="n", gpu="GPU-1", start=0, containers=["c"])
         claim.metadata.finalizers = []
         await client.create(kinds.ALLOCATION_CLAIMS, claim, namespace=NAMESPACE)
         await change(client, {"managementState": "Removed"})

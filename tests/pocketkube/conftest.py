@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.pocketkube.ground import Ground, embedded
+from tests.pocketkube.cluster import RunningCluster, embedded
 
 
 @pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
     """One node."""
     async with embedded(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-async def two_nodes(tmp_path: Path) -> AsyncIterator[Ground]:
+async def two_nodes(tmp_path: Path) -> AsyncIterator[RunningCluster]:
     async with embedded(tmp_path, nodes=2) as made:
         yield made

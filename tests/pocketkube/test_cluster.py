@@ -15,7 +15,7 @@ from apportion.apis import kinds
 from apportion.cluster.client import Client
 from pocketkube.cluster import EmbeddedCluster
 from pocketkube.node_pools import Pool
-from tests.pocketkube.ground import embedded, pod
+from tests.pocketkube.cluster import embedded, pod
 
 
 async def test_it_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
@@ -37,8 +37,8 @@ async def test_it_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_r04_only_loopback_tls_a_token_and_a_private_kubeconfig(tmp_path: Path) -> None:
-    async with embedded(tmp_path) as ground:
-        path = ground.cluster.kubeconfig
+    async with embedded(tmp_path) as cluster:
+        path = cluster.pocketkube.kubeconfig
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         config = yaml.safe_load(path.read_text())
         assert config["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
@@ -48,18 +48,18 @@ async def test_r04_only_loopback_tls_a_token_and_a_private_kubeconfig(tmp_path: 
 
 async def test_stopping_ends_pods_that_ignore_everything_at_once(tmp_path: Path) -> None:
     begin = 0.0
-    async with embedded(tmp_path) as ground:
-        await ground.create(
+    async with embedded(tmp_path) as cluster:
+        await cluster.create(
             kinds.PODS, pod("p", "sh", "-c", "trap '' TERM; sleep 1000", terminationGracePeriodSeconds=60)
         )
-        await ground.until_phase("p", "Running")
+        await cluster.until_phase("p", "Running")
         begin = time.monotonic()
     assert time.monotonic() - begin < 5
 
 
 async def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    async with embedded(tmp_path) as ground:
-        port = int(ground.cluster.url.rpartition(":")[2])
+    async with embedded(tmp_path) as cluster:
+        port = int(cluster.pocketkube.url.rpartition(":")[2])
         second = EmbeddedCluster(Pool(name="node").plans(), kubeconfig=tmp_path / "second", port=port)
         with pytest.raises(OSError, match="address already in use"):
             await second.start()

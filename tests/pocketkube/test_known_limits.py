@@ -11,8 +11,8 @@ from apportion.cluster import errors
 from apportion.cluster.client import PatchType
 from pocketkube.api.registry import Registry
 from pocketkube.node_pools import Pool
+from tests.pocketkube.cluster import RunningCluster, embedded, pod
 from tests.pocketkube.conditions import configuration
-from tests.pocketkube.ground import Ground, embedded, pod
 
 TEXT = (Path(__file__).parents[2] / "src/pocketkube/README.md").read_text()
 LIMITS = [line for line in TEXT.partition("## Known limits")[2].splitlines() if line.startswith(tuple("123456789"))]
@@ -23,43 +23,43 @@ def test_the_known_limits_are_few_and_all_of_them_are_held_here() -> None:
 
 
 @pytest.mark.parametrize("what", ["exec", "attach", "portforward", "proxy"])
-async def test_1_nobody_can_step_into_a_container(ground: Ground, what: str) -> None:
-    await ground.create(kinds.PODS, pod("p", "sleep", "1000"))
+async def test_1_nobody_can_step_into_a_container(cluster: RunningCluster, what: str) -> None:
+    await cluster.create(kinds.PODS, pod("p", "sleep", "1000"))
     with pytest.raises(errors.ApiError, match=f"this cluster simulates containers: {what} is not possible") as refusal:
-        await ground.client.raw("GET", f"/api/v1/namespaces/default/pods/p/{what}")
+        await cluster.client.raw("GET", f"/api/v1/namespaces/default/pods/p/{what}")
     assert refusal.value.code == 405
 
 
-async def test_2_ephemeral_containers_are_kept_but_do_not_run(ground: Ground) -> None:
-    await ground.create(kinds.PODS, pod("p", "sleep", "1000"))
-    await ground.until_phase("p", "Running")
+async def test_2_ephemeral_containers_are_kept_but_do_not_run(cluster: RunningCluster) -> None:
+    await cluster.create(kinds.PODS, pod("p", "sleep", "1000"))
+    await cluster.until_phase("p", "Running")
     added = {"spec": {"ephemeralContainers": [{"name": "debugger", "image": "busybox"}]}}
-    changed = await ground.client.patch(
+    changed = await cluster.client.patch(
         kinds.PODS, "p", added, namespace="default", how=PatchType.strategic, subresource="ephemeralcontainers"
     )
     assert changed["spec"]["ephemeralContainers"][0]["name"] == "debugger"
     observed = changed["metadata"]["generation"]
-    await ground.until(kinds.PODS, "p", lambda found: found["status"].get("observedGeneration", 0) >= observed)
-    assert "ephemeralContainerStatuses" not in (await ground.get(kinds.PODS, "p"))["status"]
+    await cluster.until(kinds.PODS, "p", lambda found: found["status"].get("observedGeneration", 0) >= observed)
+    assert "ephemeralContainerStatuses" not in (await cluster.get(kinds.PODS, "p"))["status"]
 
 
 async def test_3_the_default_scheduler_drives_nobody_away(tmp_path: Path) -> None:
-    async with embedded(tmp_path, pools=[Pool(name="small", nodes=1, cpu="2", light=True)]) as ground:
-        await ground.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+    async with embedded(tmp_path, pools=[Pool(name="small", nodes=1, cpu="2", light=True)]) as cluster:
+        await cluster.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
         whole = {"resources": {"requests": {"cpu": "1500m"}}}
-        await ground.create(kinds.PODS, pod("low", container=whole))
-        await ground.until_phase("low", "Running")
-        await ground.create(kinds.PODS, pod("urgent", container=whole, priorityClassName="high"))
-        waits = await ground.until(kinds.PODS, "urgent", lambda found: bool(found["status"].get("conditions")))
+        await cluster.create(kinds.PODS, pod("low", container=whole))
+        await cluster.until_phase("low", "Running")
+        await cluster.create(kinds.PODS, pod("urgent", container=whole, priorityClassName="high"))
+        waits = await cluster.until(kinds.PODS, "urgent", lambda found: bool(found["status"].get("conditions")))
         assert waits["status"]["conditions"][0]["reason"] == "Unschedulable"
-        assert "deletionTimestamp" not in (await ground.get(kinds.PODS, "low"))["metadata"]
+        assert "deletionTimestamp" not in (await cluster.get(kinds.PODS, "low"))["metadata"]
 
 
-async def test_4_some_functions_of_expressions_are_refused_by_name(ground: Ground) -> None:
+async def test_4_some_functions_of_expressions_are_refused_by_name(cluster: RunningCluster) -> None:
     for expression in ("authorizer.path('/x').check('get').allowed()", "ip('127.0.0.1').isLoopback()"):
         name = expression.partition("(")[0].partition(".")[0]
         with pytest.raises(errors.Invalid, match=f"'{name}' is not supported by the embedded cluster"):
-            await ground.create(kinds.VALIDATING_WEBHOOKS, configuration(expression))
+            await cluster.create(kinds.VALIDATING_WEBHOOKS, configuration(expression))
 
 
 def test_5_kinds_that_nobody_would_honour_are_not_served() -> None:

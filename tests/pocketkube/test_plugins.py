@@ -10,7 +10,7 @@ from apportion.apis import kinds
 from pocketkube.controllers.controller import Control, Json
 from pocketkube.kubelet.shell.programs import Call
 from pocketkube.plugins import Plugins, ProcessImage
-from tests.pocketkube.ground import embedded, pod
+from tests.pocketkube.cluster import embedded, pod
 
 
 async def test_a_program_of_a_plugin_runs_in_simulated_containers(tmp_path: Path) -> None:
@@ -18,32 +18,32 @@ async def test_a_program_of_a_plugin_runs_in_simulated_containers(tmp_path: Path
         call.out(f"hello {call.args[0]} on {call.hostname}\n")
         return 3
 
-    async with embedded(tmp_path, plugins=Plugins(programs={"greet": greet})) as ground:
-        await ground.create(kinds.PODS, pod("p", "sh", "-c", "greet you | grep hello", restartPolicy="Never"))
-        await ground.create(kinds.PODS, pod("q", "/usr/bin/greet", "me", restartPolicy="Never"))
-        await ground.until_phase("p", "Succeeded")
-        assert await ground.logs("p") == "hello you on p\n"
-        failed = await ground.until_phase("q", "Failed")
+    async with embedded(tmp_path, plugins=Plugins(programs={"greet": greet})) as cluster:
+        await cluster.create(kinds.PODS, pod("p", "sh", "-c", "greet you | grep hello", restartPolicy="Never"))
+        await cluster.create(kinds.PODS, pod("q", "/usr/bin/greet", "me", restartPolicy="Never"))
+        await cluster.until_phase("p", "Succeeded")
+        assert await cluster.logs("p") == "hello you on p\n"
+        failed = await cluster.until_phase("q", "Failed")
         assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
 async def test_an_image_of_a_plugin_runs_as_a_process_with_the_files_of_its_account(tmp_path: Path) -> None:
     script = "import os, sys; print(sys.argv[1:], os.path.exists(os.environ['ACCOUNT'] + '/token'))"
     image = ProcessImage("tool", (sys.executable, "-c", script), service_account_env="ACCOUNT")
-    async with embedded(tmp_path, plugins=Plugins(process_images=[image])) as ground:
+    async with embedded(tmp_path, plugins=Plugins(process_images=[image])) as cluster:
         container = {"args": ["a", "$(WORD)"], "env": [{"name": "WORD", "value": "b"}]}
         body = pod("p", "tool", image="registry.example/team/tool:1.2", container=container, restartPolicy="Never")
-        await ground.create(kinds.PODS, body)
-        await ground.until_phase("p", "Succeeded")
-        assert await ground.logs("p") == "['a', 'b'] True\n"
+        await cluster.create(kinds.PODS, body)
+        await cluster.until_phase("p", "Succeeded")
+        assert await cluster.logs("p") == "['a', 'b'] True\n"
 
 
 async def test_a_plugin_says_what_an_image_runs(tmp_path: Path) -> None:
     commands = {"sample:*": ["sh", "-c", "echo sampled"]}
-    async with embedded(tmp_path, plugins=Plugins(image_commands=commands)) as ground:
-        await ground.create(kinds.PODS, pod("p", image="registry.example/sample:1", restartPolicy="Never"))
-        await ground.until_phase("p", "Succeeded")
-        assert await ground.logs("p") == "sampled\n"
+    async with embedded(tmp_path, plugins=Plugins(image_commands=commands)) as cluster:
+        await cluster.create(kinds.PODS, pod("p", image="registry.example/sample:1", restartPolicy="Never"))
+        await cluster.until_phase("p", "Succeeded")
+        assert await cluster.logs("p") == "sampled\n"
 
 
 async def test_a_controller_of_a_plugin_runs_beside_the_others(tmp_path: Path) -> None:
@@ -69,6 +69,6 @@ async def test_a_controller_of_a_plugin_runs_beside_the_others(tmp_path: Path) -
             if old is None and new is not None and new["metadata"]["namespace"] == "default":
                 self._waiting.put_nowait(new["metadata"]["name"])
 
-    async with embedded(tmp_path, plugins=Plugins(controllers=[Labels])) as ground:
-        await ground.create(kinds.CONFIG_MAPS, {"metadata": {"name": "c"}})
-        await ground.until(kinds.CONFIG_MAPS, "c", lambda c: c["metadata"].get("labels") == {"seen": "yes"})
+    async with embedded(tmp_path, plugins=Plugins(controllers=[Labels])) as cluster:
+        await cluster.create(kinds.CONFIG_MAPS, {"metadata": {"name": "c"}})
+        await cluster.until(kinds.CONFIG_MAPS, "c", lambda c: c["metadata"].get("labels") == {"seen": "yes"})

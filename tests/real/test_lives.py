@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import pods
 from tests.clusters.installed import Installed
 from tests.clusters.waiting import until
 from tests.real.sliced import POLITE, Sliced
@@ -99,23 +100,13 @@ def test_s08_a_container_that_ended_for_good_frees_its_slice_while_its_pod_runs_
 
 
 def container(name: str, script: str, *asked: str) -> Json:
-    return {
-        "name": name,
-        "image": "busybox:1.36",
-        "command": ["sh", "-c", script],
-        "resources": {"limits": {f"nvidia.com/mig-{profile}": "1" for profile in asked}},
-    }
+    return pods.container(name, mig=dict.fromkeys(asked, 1), command=["sh", "-c", script])
 
 
 def create(
     planes: Installed, namespace: str, name: str, containers: list[Json], *, init: list[Json] | None = None, **spec: str
 ) -> Json:
-    body = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": containers, "initContainers": init or [], **spec},
-    }
+    body = pods.pod(name, namespace=namespace, containers=containers, init=init or (), **spec)
     return planes.api.create(f"/api/v1/namespaces/{namespace}/pods", body)
 
 

@@ -103,7 +103,7 @@ def test_problems_say_what_came_instead(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(f"name: wrong\n{CLUSTER}expect: {{where: {{new: n1}}, running: [third]}}\n")
     first, second = problems(str(path))
-    assert first.startswith("third should be running but is pending: 0/2 nodes can take 1 x nvidia.com/gpu now")
+    assert first.startswith("third should be running but is pending: 0/2 nodes are available for 1 x nvidia.com/gpu")
     assert second == "new should be on n1 but is on n0"
 
 
@@ -130,7 +130,11 @@ MISTAKES = [
     ("jobs.x.policy", {"jobs": [{"name": "x", "policy": "luck"}]}, "'luck': must be one of fragmentation"),
     ("jobs.x.nodeAffinity", {"jobs": [{"name": "x", "nodeAffinity": ["a b"]}]}, "'a b': must look like"),
     ("jobs.x.anyOrder", {"jobs": [{"name": "x", "anyOrder": True}]}, "needs a pending job with mig as a list"),
-    ("jobs.x: metadata.annotations[gpu-fraction]", {"jobs": [{"name": "x", "fraction": "2"}]}, "'2': must be a plain"),
+    (
+        "jobs.x: metadata.annotations[gpu-fraction]",
+        {"jobs": [{"name": "x", "fraction": "2"}]},
+        "'2': must be a decimal",
+    ),
     ("nodes.n0.mig", {"jobs": [{"name": "x", "gpus": 1}, {"name": "y", "mig": {"1g.5gb": 1}}]}, "say mig: true or"),
     ("policy", {"policy": "luck"}, "'luck': must be one of fragmentation"),
     ("expect.running", {"expect": {"running": ["z"]}}, "'z': must be a job or a pod of a job: x"),
@@ -193,6 +197,8 @@ def test_one_file_may_hold_documents_and_lists(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "is not"),
         (b"", "has no scenario"),
         (b"a: 1\na: 2", "'a' is given twice"),
+        (b"{a: 1}: 2", "a key must be a word"),
+        (b"a: 2026-13-45", "is not YAML"),
     ],
 )
 def test_files_that_cannot_be_read_are_named_and_not_ok(tmp_path: Path, content: bytes, said: str) -> None:

@@ -16,6 +16,7 @@ import yaml
 
 from apportion.apis import kinds, names
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.installation import Installation
 from apportion.apis.pods import Pod
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
@@ -146,7 +147,7 @@ async def at_rest(client: Client) -> bool:
 async def pending(client: Client) -> list[why.Answer]:
     """What the core says about each pod that waits, on a fresh look at the cluster."""
     view = View()
-    await Informers(client, view).load()
+    await Informers(client, view, Installation()).load()
     waiting = [pod for pod in view.pods if pod.metadata.namespace == CROWD and not pod.spec.node_name]
     return [why.answer(view, pod, Policy()) for pod in waiting if not pod.metadata.deleting]
 

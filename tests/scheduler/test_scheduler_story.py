@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from apportion.apis import kinds, names
 from apportion.apis.claims import claim_name
+from apportion.apis.installation import Installation
 from apportion.cluster.transport import Request, Response
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, scheduling, until
 
@@ -98,7 +99,7 @@ async def test_fourteen_run_the_fifteenth_waits_and_runs_within_two_seconds_afte
         await cluster.bound(*names_[:14])
         await cluster.no_overlap()
         sentence = await cluster.waits("p14")
-        assert "0/1 nodes can take 1 x 1g.5gb" in sentence
+        assert "0/1 nodes are available for 1 x 1g.5gb" in sentence
         assert "14 of 14" in sentence
 
         async def event() -> list[object]:
@@ -209,3 +210,26 @@ async def test_a_node_that_comes_helps_those_who_wait(each_cluster: ApiCluster) 
         assert "0/0 nodes" in await cluster.waits("a")
         await cluster.node("n1")
         await cluster.bound("a")
+
+
+async def test_r02_claims_and_accelerators_are_in_the_namespace_of_the_installation(cluster: ApiCluster) -> None:
+    other = "gpus"
+    await cluster.client.apply(kinds.NAMESPACES, {"metadata": {"name": other}}, field_manager="test")
+    await cluster.node("n1")
+    report = await cluster.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=names.DAS_NAMESPACE)
+    moved = {"metadata": {"name": "n1", "namespace": other}, "spec": report["spec"]}
+    await cluster.client.create(kinds.NODE_ACCELERATORS, moved, namespace=other)
+    status = {"status": report["status"]}
+    await cluster.client.patch(kinds.NODE_ACCELERATORS, "n1", status, namespace=other, subresource="status")
+    await cluster.client.delete(kinds.NODE_ACCELERATORS, "n1", namespace=names.DAS_NAMESPACE)
+    uid = await cluster.pod("a", slices={"1g.5gb": 1})
+    async with scheduling(cluster, installation=Installation(namespace=other)):
+        assert await cluster.bound("a") == {"a": "n1"}
+    lease = await cluster.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=other)
+    assert lease["spec"]["leaseTransitions"] is not None
+    claims = await cluster.client.list(kinds.ALLOCATION_CLAIMS, namespace=other)
+    assert [claim["spec"]["podRef"]["uid"] for claim in claims.items] == [uid]
+    assert await cluster.claims() == []
+    for claim in claims.items:
+        free = {"metadata": {"finalizers": None}}
+        await cluster.client.patch(kinds.ALLOCATION_CLAIMS, claim["metadata"]["name"], free, namespace=other)

@@ -60,7 +60,7 @@ async def test_s09_places_of_slices_that_others_made_are_avoided(each_cluster: A
         (claim,) = await cluster.claims()
         assert claim.spec.mig_placement.start == 4
         second = "b" if first == "a" else "a"
-        assert "no free place" in await cluster.waits(second)
+        assert "no free placement" in await cluster.waits(second)
         await _report(cluster, "n1", [{**gpu, "foreign": []}])
         await cluster.bound(second)
     await cluster.no_overlap()

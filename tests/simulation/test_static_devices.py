@@ -14,7 +14,8 @@ from apportion.apis import kinds, migconfig, names
 from apportion.node.kubelet import capacity
 from pocketkube.kubelet.containers import cdi
 from pocketkube.kubelet.devices.ledger import AllocationError
-from tests.node.ground import GPUS, JSON, NODE, Ground, container, ground
+from tests.builders.pods import container
+from tests.node.agent_node import GPUS, JSON, NODE, AgentNode, agent_node
 
 SMALL, MEDIUM = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
 H200 = {"product": "NVIDIA-H200", "count": 4, "memoryMiB": 71680}
@@ -32,28 +33,28 @@ def selected(devices: object, index: object = "all") -> str:
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[Ground]:
+async def node() -> AsyncIterator[AgentNode]:
     """Two A100 that are cut on demand."""
-    async with ground() as place:
+    async with agent_node() as place:
         await place.start_agent()
         await totals_become(place, {"mig.das.com/1g.5gb": (14, 14), "mig.das.com/2g.10gb": (6, 6)})
         yield place
 
 
 @pytest.fixture
-async def medium() -> AsyncIterator[Ground]:
-    async with ground(annotations=described(migconfig.render(dict.fromkeys(range(4), LAYOUT)))) as place:
+async def medium() -> AsyncIterator[AgentNode]:
+    async with agent_node(annotations=described(migconfig.render(dict.fromkeys(range(4), LAYOUT)))) as place:
         await place.start_agent()
         await totals_become(place, {MEDIUM: (12, 12), SMALL: (4, 4)})  # registered is not yet listed
         yield place
 
 
-async def label(node: Ground) -> str | None:
+async def label(node: AgentNode) -> str | None:
     found = await node.client.get(kinds.NODES, NODE)
     return (found["metadata"].get("labels") or {}).get("nvidia.com/mig.config.state")
 
 
-async def totals_become(node: Ground, wanted: dict[str, tuple[int, int]]) -> None:
+async def totals_become(node: AgentNode, wanted: dict[str, tuple[int, int]]) -> None:
     def there() -> bool:
         found = node.kubelet.totals()
         return all(found.get(resource, (0, 0)) == amount for resource, amount in wanted.items())
@@ -61,20 +62,20 @@ async def totals_become(node: Ground, wanted: dict[str, tuple[int, int]]) -> Non
     await node.eventually(there, f"the kubelet has {wanted}")
 
 
-async def state_becomes(node: Ground, wanted: str | None) -> None:
+async def state_becomes(node: AgentNode, wanted: str | None) -> None:
     async def there() -> bool:
         return await label(node) == wanted
 
     await node.eventually(there, f"the label says {wanted}")
 
 
-async def running(node: Ground, name: str, limits: dict[str, int]) -> tuple[JSON, dict[str, str]]:
+async def running(node: AgentNode, name: str, limits: dict[str, int]) -> tuple[JSON, dict[str, str]]:
     pod = await node.pod(name, limits)
     await node.bind(pod)
     return pod, await node.run(pod)
 
 
-async def test_f01_a_layout_shows_as_capacity_and_no_gpu_is_whole(medium: Ground) -> None:
+async def test_f01_a_layout_shows_as_capacity_and_no_gpu_is_whole(medium: AgentNode) -> None:
     await medium.eventually(lambda: "nvidia.com/gpu" in medium.kubelet.totals(), "whole GPUs are listed: none")
     assert medium.kubelet.totals() == {MEDIUM: (12, 12), SMALL: (4, 4), "nvidia.com/gpu": (0, 0)}
     await state_becomes(medium, "success")
@@ -85,7 +86,7 @@ async def test_f01_a_layout_shows_as_capacity_and_no_gpu_is_whole(medium: Ground
     assert cuts == list(LAYOUT)
 
 
-async def test_f01_a_container_gets_every_device_that_it_holds_in_one_list(medium: Ground) -> None:
+async def test_f01_a_container_gets_every_device_that_it_holds_in_one_list(medium: AgentNode) -> None:
     for number in range(4):  # the kubelet's order of calls and of names is random
         _, environment = await running(medium, f"p{number}", {MEDIUM: 2, SMALL: 1})
         uuids = environment["NVIDIA_VISIBLE_DEVICES"].split(",")
@@ -94,7 +95,7 @@ async def test_f01_a_container_gets_every_device_that_it_holds_in_one_list(mediu
     assert (await medium.claims()) == []
 
 
-async def test_f01_devices_are_used_once_and_again_when_they_are_free(medium: Ground) -> None:
+async def test_f01_devices_are_used_once_and_again_when_they_are_free(medium: AgentNode) -> None:
     seen = [await running(medium, f"p{number}", {SMALL: 1}) for number in range(4)]
     assert len({environment["NVIDIA_VISIBLE_DEVICES"] for _, environment in seen}) == 4
     fifth = await medium.pod("p4", {SMALL: 1})
@@ -105,15 +106,15 @@ async def test_f01_devices_are_used_once_and_again_when_they_are_free(medium: Gr
     assert environment == seen[1][1]
 
 
-async def test_f01_an_init_container_passes_its_device_on(medium: Ground) -> None:
-    init = [container("first", {SMALL: 1})]
-    pod = await medium.pod("p", containers=[container("main", {SMALL: 1, MEDIUM: 1})], init=init)
+async def test_f01_an_init_container_passes_its_device_on(medium: AgentNode) -> None:
+    init = [container("first", limits={SMALL: "1"})]
+    pod = await medium.pod("p", containers=[container("main", limits={SMALL: "1", MEDIUM: "1"})], init=init)
     await medium.bind(pod)
     await medium.admit(pod)
     assert await medium.start(pod, "first") == await medium.start(pod)
 
 
-async def test_f09_a_container_has_an_nvidia_smi_that_shows_its_devices(medium: Ground) -> None:
+async def test_f09_a_container_has_an_nvidia_smi_that_shows_its_devices(medium: AgentNode) -> None:
     pod, environment = await running(medium, "p", {MEDIUM: 1})
     (uuid,) = environment["NVIDIA_VISIBLE_DEVICES"].split(",")
     edits = cdi.resolve(medium.root, medium.kubelet.run_options(pod["metadata"]["uid"], "main").cdi)
@@ -126,7 +127,7 @@ async def test_f09_a_container_has_an_nvidia_smi_that_shows_its_devices(medium: 
     await medium.eventually(lambda: not Path(script).exists(), "the script goes with its pod")
 
 
-async def test_f09_the_nodes_own_nvidia_smi_is_true_to_what_pods_hold(medium: Ground) -> None:
+async def test_f09_the_nodes_own_nvidia_smi_is_true_to_what_pods_hold(medium: AgentNode) -> None:
     script = str(medium.settings.state_dir / "nvidia-smi")
     query = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")
 
@@ -146,7 +147,7 @@ async def test_f09_the_nodes_own_nvidia_smi_is_true_to_what_pods_hold(medium: Gr
     await medium.eventually(lambda: shows(0), "nothing is in use")
 
 
-async def test_f09_a_container_sees_its_slice_that_was_made_on_demand(node: Ground) -> None:
+async def test_f09_a_container_sees_its_slice_that_was_made_on_demand(node: AgentNode) -> None:
     pod = await node.scheduled("a", "2g.10gb", 2)
     environment = await node.run(pod)
     edits = cdi.resolve(node.root, node.kubelet.run_options(pod["metadata"]["uid"], "main").cdi)
@@ -160,7 +161,7 @@ async def test_f09_a_container_sees_its_slice_that_was_made_on_demand(node: Grou
     await node.eventually(lambda: not Path(path).exists(), "the script goes with its pod")
 
 
-async def test_f02_a_new_layout_changes_capacity_at_once_where_gpus_are_empty(medium: Ground) -> None:
+async def test_f02_a_new_layout_changes_capacity_at_once_where_gpus_are_empty(medium: AgentNode) -> None:
     await medium.annotate_node(**{names.MIG_CONFIG: selected({"1g.10gb": 7}, [0])})
     await totals_become(medium, {MEDIUM: (0, 0), SMALL: (7, 7), "mig.das.com/1g.10gb": (21, 21)})
     await medium.annotate_node(**{names.MIG_CONFIG: selected(["7g.80gb"])})
@@ -171,7 +172,7 @@ async def test_f02_a_new_layout_changes_capacity_at_once_where_gpus_are_empty(me
     await state_becomes(medium, None)
 
 
-async def test_f02_a_gpu_with_a_live_pod_keeps_its_layout_until_it_is_empty(medium: Ground) -> None:
+async def test_f02_a_gpu_with_a_live_pod_keeps_its_layout_until_it_is_empty(medium: AgentNode) -> None:
     pod, environment = await running(medium, "p", {MEDIUM: 1})
     await medium.annotate_node(**{names.MIG_CONFIG: selected({"1g.10gb": 7})})
     # One GPU keeps 3 + 1; of these only what the pod holds is still good for anything.
@@ -186,7 +187,7 @@ async def test_f02_a_gpu_with_a_live_pod_keeps_its_layout_until_it_is_empty(medi
     await state_becomes(medium, "success")
 
 
-async def test_f02_a_gpu_with_slices_made_on_demand_is_laid_out_when_they_are_gone(node: Ground) -> None:
+async def test_f02_a_gpu_with_slices_made_on_demand_is_laid_out_when_they_are_gone(node: AgentNode) -> None:
     pod = await node.scheduled("a", "1g.5gb", 3)
     environment = await node.run(pod)
     await node.annotate_node(**{names.MIG_CONFIG: selected({"3g.20gb": 2})})
@@ -205,7 +206,7 @@ async def test_f02_a_gpu_with_slices_made_on_demand_is_laid_out_when_they_are_go
     await state_becomes(node, "success")
 
 
-async def test_f02_a_gpu_that_is_promised_to_a_pod_is_not_laid_out_before_the_pod_is_over(node: Ground) -> None:
+async def test_f02_a_gpu_that_is_promised_to_a_pod_is_not_laid_out_before_the_pod_is_over(node: AgentNode) -> None:
     pod = await node.scheduled("a", "1g.5gb", 3)
     await node.admit(pod)  # its image is being pulled
     await node.annotate_node(**{names.MIG_CONFIG: selected({"3g.20gb": 2})})
@@ -219,7 +220,7 @@ async def test_f02_a_gpu_that_is_promised_to_a_pod_is_not_laid_out_before_the_po
     await state_becomes(node, "success")
 
 
-async def test_f02_a_gpu_is_not_laid_out_while_somebody_works_on_it(node: Ground) -> None:
+async def test_f02_a_gpu_is_not_laid_out_while_somebody_works_on_it(node: AgentNode) -> None:
     assert node.agent is not None
     async with node.agent._locks.gpu(GPUS[1]):
         await node.annotate_node(**{names.MIG_CONFIG: selected({"3g.20gb": 2})})
@@ -239,7 +240,7 @@ async def test_f02_a_gpu_is_not_laid_out_while_somebody_works_on_it(node: Ground
     assert await laid_out() == [True, False]
 
 
-async def test_f02_a_layout_that_cannot_be_changes_nothing_and_says_so(medium: Ground) -> None:
+async def test_f02_a_layout_that_cannot_be_changes_nothing_and_says_so(medium: AgentNode) -> None:
     for text in ("{", selected({"9g.90gb": 1}), selected({"2g.20gb": 4})):
         await medium.annotate_node(**{names.MIG_CONFIG: text})
         await state_becomes(medium, "failed")
@@ -248,7 +249,7 @@ async def test_f02_a_layout_that_cannot_be_changes_nothing_and_says_so(medium: G
         await state_becomes(medium, "success")
 
 
-async def test_f02_static_devices_outlive_the_agent(medium: Ground) -> None:
+async def test_f02_static_devices_outlive_the_agent(medium: AgentNode) -> None:
     pod, environment = await running(medium, "p", {MEDIUM: 1})
     await medium.restart_agent()
     await totals_become(medium, {MEDIUM: (12, 12), SMALL: (4, 4)})
@@ -258,7 +259,7 @@ async def test_f02_static_devices_outlive_the_agent(medium: Ground) -> None:
 async def test_x04_whole_gpus_static_slices_and_slices_on_demand_stand_side_by_side() -> None:
     gpus = [{"product": "NVIDIA A100-PCIE-40GB", "count": 2, "mig": False}, {"product": "NVIDIA A30", "count": 2}]
     config = {"mig-configs": {"selected": [{"devices": [3], "mig-devices": ["2g.12gb", "1g.6gb"]}]}}
-    async with ground(annotations=described(json.dumps(config), *gpus)) as node:
+    async with agent_node(annotations=described(json.dumps(config), *gpus)) as node:
         await node.start_agent()
         await totals_become(
             node,
@@ -281,7 +282,7 @@ async def test_x04_whole_gpus_static_slices_and_slices_on_demand_stand_side_by_s
 async def test_x04_a_gpu_that_fails_is_unhealthy_and_still_counted() -> None:
     gpus = [{"product": "NVIDIA A100-PCIE-40GB", "count": 2, "mig": False}]
     failures = {names.EMULATED_FAILURES: json.dumps([{"kind": "lost", "gpu": 1}])}
-    async with ground(annotations=described(None, *gpus) | failures) as node:
+    async with agent_node(annotations=described(None, *gpus) | failures) as node:
         await node.start_agent()
         await totals_become(node, {"nvidia.com/gpu": (2, 1)})
 

@@ -101,7 +101,7 @@ def test_names_are_given_to_each_node_or_to_none() -> None:
         ({"2g.20gb": 4}, "do not fit together"),
         (["1g.10gb"] * 8, "do not fit together"),
         ("1g.10gb", "layout"),
-        ({"1g.10gb": -1}, "write a number from 0"),
+        ({"1g.10gb": -1}, "use a number of 0 or more"),
     ],
 )
 def test_f02_a_layout_that_cannot_be_is_refused_with_the_field(layout: object, said: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
+from tests.builders import pods
 from tests.clusters.api import Api
 from tests.clusters.waiting import until
 
@@ -107,14 +108,6 @@ def assert_no_overlap(claims: list[Json]) -> None:
 
 
 def pod_spec(profiles: tuple[str, ...]) -> Json:
-    return {
-        "terminationGracePeriodSeconds": 1,
-        "containers": [
-            {
-                "name": "busy",
-                "image": "busybox:1.36",
-                "command": ["sh", "-c", "env | grep VISIBLE_DEVICES; sleep 100000"],
-                "resources": {"limits": {f"nvidia.com/mig-{profile}": "1" for profile in profiles}},
-            }
-        ],
-    }
+    command = ["sh", "-c", "env | grep VISIBLE_DEVICES; sleep 100000"]
+    busy = pods.container("busy", mig=dict.fromkeys(profiles, 1), command=command)
+    return {"terminationGracePeriodSeconds": 1, "containers": [busy]}

@@ -15,7 +15,8 @@ from apportion.core.statement import Statement
 from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
 from apportion.view.assumptions import Assumptions
 from apportion.view.changes import ChangeLog, ChangeReader
-from tests.core.making import mig_fleet, pod
+from tests.builders.fleets import mig_fleet
+from tests.builders.pods import pod_request
 
 LOCAL = "local"
 
@@ -30,7 +31,7 @@ class Life:
         log = ChangeLog()
         self.changes: ChangeReader = log.reader()
         self.assumptions = Assumptions(self.fleet, log, lambda: self.now)
-        decided = cycle.decide(self.fleet, Group.of(pod("a", slices={"1g.5gb": 2})), Policy())
+        decided = cycle.decide(self.fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
         assert isinstance(decided, Statement)
         self.statement = decided
         self.assumptions.decided(decided)
@@ -106,7 +107,7 @@ def test_a_chosen_volume_counts_until_the_facts_tell_it() -> None:
     fleet = mig_fleet(1)
     claim, volume = ClaimFacts(storage_class=LOCAL), VolumeFacts(storage_class=LOCAL)
     fleet.storage = storage = Storage({"default/a": claim}, {"pv": volume}, {LOCAL: ClassFacts(waits_for_pod=True)})
-    request = pod("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}])
+    request = pod_request("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}])
     statement = cycle.decide(fleet, Group.of(request), Policy())
     assert isinstance(statement, Statement)
     assumptions = Assumptions(fleet, ChangeLog(), lambda: 0.0)

@@ -9,7 +9,7 @@ import pytest
 
 from apportion.apis import names
 from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.apis.claims import AllocationClaim, claim_name
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.core import cycle
@@ -19,7 +19,7 @@ from apportion.core.policies import Policy
 from apportion.core.statement import Statement
 from apportion.view.changes import Happened
 from apportion.view.view import View
-from tests.builders import accelerators, nodes
+from tests.builders import accelerators, claims, nodes, pods
 from tests.builders.pods import our_pod, typed
 
 
@@ -62,15 +62,14 @@ class World:
     def claim_of(self, plan: Statement) -> AllocationClaim:
         (operation,) = plan.claims
         place, request = operation.placement, operation.request
-        return new_claim(
-            name=operation.name,
+        return claims.claim(
+            pods.pod(request.name, namespace=request.namespace, uid=request.uid),
+            node=operation.node,
+            gpu=place.gpu,
             profile=place.profile,
-            gpu_uuid=place.gpu,
             start=place.start,
             size=place.size,
-            nodename=operation.node,
-            pod=PodReference(namespace=request.namespace, name=request.name, uid=request.uid),
-            containers=list(operation.containers),
+            containers=operation.containers,
         )
 
     def overdue(self, seconds: float) -> set[ObjectRef | None]:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 from apportion.apis import kinds, names
 from apportion.cli import top
@@ -37,7 +38,7 @@ async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(each_clus
     assert found["waiting"] == [{"pod": "default/waits", "reason": sentence}]
     code, out, err = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert code == 0, err
-    assert "1 node, 3 GPUs: 2 slices, 1 given whole, 1 free; 1 pod waiting" in out
+    assert "1 node, 3 GPUs: 2 slices, 1 allocated whole, 1 free; 1 pod pending" in out
     assert "3g.20gb" in out
     assert "default/whole" in out
     assert "waits default/waits" in out
@@ -47,7 +48,7 @@ async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(each_clus
 async def test_x05_a_node_that_takes_no_slices_is_marked(cluster: ApiCluster) -> None:
     await cluster.node("n1", agent=False)
     _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
-    assert "its agent is not ready" in out
+    assert "the agent is not ready" in out
     await cluster.client.delete(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
     _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert "0 nodes, 0 GPUs" in out
@@ -63,7 +64,31 @@ async def test_x05_gpus_that_were_cut_beforehand_show_their_slices(cluster: ApiC
     )
     _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
     assert "3g.20gb" in out
-    assert "1 slice, 0 given whole, 0 free" in out
+    assert "1 slice, 0 allocated whole, 0 free" in out
+
+
+async def test_x05_the_pods_that_hold_whole_gpus_and_static_slices_are_named(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=3, mig=1, resources={names.NVIDIA_GPU: "2"})
+    uids = {
+        name: await cluster.pod(name, scheduler="default-scheduler", node="n1", limits=limits)
+        for name, limits in (("whole", {names.NVIDIA_GPU: "1"}), ("static", {"nvidia.com/mig-3g.20gb": "1"}))
+    }
+    report = await cluster.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
+    first, second, third = report["status"]["gpus"]
+    fixed = {"profile": "3g.20gb", "start": 0, "size": 4, "uuid": "MIG-1", "podUID": uids["static"]}
+    first |= {"profiles": [], "fixed": [fixed], "holders": [{"podUID": uids["static"], "kind": "static"}]}
+    third |= {"holders": [{"podUID": uids["whole"], "kind": "whole"}]}
+    await cluster.client.patch(
+        kinds.NODE_ACCELERATORS,
+        "n1",
+        {"status": {"gpus": [first, second, third]}},
+        namespace=NAMESPACE,
+        subresource="status",
+    )
+    _, out, _ = await called(top.command, output="json", kubeconfig=cluster.kubeconfig)
+    (node,) = json.loads(out)["nodes"]
+    assert [gpu["owner"] for gpu in node["gpus"]] == ["", "", "default/whole"]
+    assert [piece["owner"] for piece in node["gpus"][0]["slices"]] == ["default/static"]
 
 
 async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiCluster) -> None:
@@ -82,7 +107,7 @@ async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiClu
             await cluster.bound("a")
             await _shows(ours, "default/a")
         child.send_signal(signal.SIGINT)
-        await _ended(child)
+        await _ended(child, ours)
         assert child.returncode == 0
     finally:
         child.kill()
@@ -104,5 +129,15 @@ async def _shows(terminal: int, wanted: str, within: float = 30) -> None:
     assert await asyncio.to_thread(read), f"{wanted!r} was not shown"
 
 
-async def _ended(child: subprocess.Popen[bytes]) -> None:
-    await asyncio.to_thread(child.wait, 20)
+async def _ended(child: subprocess.Popen[bytes], terminal: int, within: float = 30) -> None:
+    """Read on until the process has ended: one that writes to a full terminal waits for its reader."""
+
+    def drained() -> None:
+        deadline = time.monotonic() + within
+        while child.poll() is None and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.1)[0]:
+                with suppress(OSError):
+                    os.read(terminal, 65536)
+
+    await asyncio.to_thread(drained)
+    assert child.poll() is not None, "it goes on after Ctrl-C"

@@ -112,7 +112,7 @@ async def test_x01_pods_that_do_not_wait_for_us_are_told_apart(each_cluster: Api
     assert "example.com/wait" in answers["gated"]["sentence"]
     assert answers["gated"]["layer"] == answers["odd"]["layer"] == "admission"
     assert "somebody-else" in answers["foreign"]["sentence"]
-    assert "no scheduler leads" in answers["fits"]["sentence"], "the one of this test has given its lease back"
+    assert "there is no leader" in answers["fits"]["sentence"], "the one of this test has given its lease back"
     assert "luck" in answers["odd"]["sentence"]
     await cluster.set_phase("there", "Running")
     assert (await asked(cluster, "there"))["state"] == "running"
@@ -149,6 +149,6 @@ async def test_x01_for_people_it_is_a_process_that_prints_text_without_colours(c
     async with asyncio.timeout(60):
         out = (await child.communicate())[0].decode()
     assert child.returncode == 0
-    assert "default/huge is held up by: placement" in out
+    assert "default/huge is blocked by: placement" in out
     assert "NoFreePlace 7g.40gb" in out
     assert "\x1b" not in out

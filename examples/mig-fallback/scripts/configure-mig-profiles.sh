@@ -1,10 +1,10 @@
 #!/bin/sh
-# How the GPUs of each node pool are cut: written on the nodes as the annotation run.ai/mig.config.
-# A GPU that pods use keeps its layout until it is empty; the label nvidia.com/mig.config.state says so.
+# Sets the MIG layout of each node pool with the node annotation run.ai/mig.config.
+# A GPU in use keeps its layout until no pod uses it; the label nvidia.com/mig.config.state shows the state.
 set -eu
 . "$(dirname -- "$0")/env.sh"
 
-# configure POOL PROFILE...   cuts every GPU of the pool into these slices
+# configure POOL PROFILE...   sets these slices for every GPU of the pool
 configure() {
     pool=$1
     shift
@@ -20,7 +20,7 @@ mig-configs:
     done
 }
 
-# expect POOL PROFILE COUNT   waits until the pool's nodes show so many devices
+# expect POOL PROFILE COUNT   waits until the nodes of the pool offer this number of devices
 expect() {
     resource=$(printf 'nvidia.com/mig-%s' "$2" | sed 's/\./\\./g')
     kubectl wait node -l "node-pool=$1" --for="jsonpath={.status.allocatable.$resource}=$3" --timeout=120s
@@ -32,7 +32,7 @@ expect small 1g.10gb 28
 expect medium 2g.20gb 12
 expect medium 1g.10gb 4
 
-# Pools that were added, such as the document's `large`: one slice for each GPU.
+# Additional pools, such as `large`: one slice with the full profile per GPU.
 for pool in $(kubectl get nodes -l 'node-pool,node-pool notin (small, medium)' \
     -o 'jsonpath={.items[*].metadata.labels.node-pool}' | tr ' ' '\n' | sort -u); do
     configure "$pool" 7g.70gb

@@ -1,4 +1,4 @@
-# Sourced by the other scripts: where things are.
+# Sourced by the other scripts: paths and required commands.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 while [ ! -d "$here/config" ] && [ "$here" != / ]; do here=$(dirname -- "$here"); done
 cluster=${CLUSTER_NAME:-gpu-sim-cluster}

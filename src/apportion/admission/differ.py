@@ -1,9 +1,7 @@
 """The difference of two JSON documents as a JSON patch (RFC 6902).
 
-Admission answers with a patch and not with an object, so what a rule did not touch is not even
-mentioned, and fields that we have never heard of cannot be lost. Lists of one length are compared
-element by element; others are replaced whole, which is exact since the server applies the patch to the
-very document that it sent us.
+Admission answers with a patch, so unknown fields cannot be lost. Lists of equal length are compared element by
+element; other lists are replaced, which is exact because the server applies the patch to the document that it sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Nobody gets a GPU that was not given: what a pod must not say (D02, D03, G03).
+"""Rejects pods that select GPUs which are not allocated to them (D02, D03, G03).
 
-A container runtime obeys `NVIDIA_VISIBLE_DEVICES` and CDI annotations, whoever wrote them, so people may write
-only those values that ask for nothing. Requests for slices go to a scheduler that places them, and never
-straight to a node. On an update only what is new is judged: what got in before stays as it is.
+Container runtimes follow `NVIDIA_VISIBLE_DEVICES` and CDI annotations of any origin, so users may set only values
+that select no GPU. Pods with slices must be placed by a scheduler that supports them, not by a preset node. For an
+update only what it adds is validated.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from apportion.admission.requests import Container
 from apportion.admission.review import Answer, Question
 from apportion.apis import names
 from apportion.apis.errors import RequestError
+from apportion.apis.installation import Installation
 
-EXEMPT = (
-    names.DAS_NAMESPACE,
-    names.KAI_NAMESPACE,
-    names.RESERVATION_NAMESPACE,
-    names.FALLBACK_NAMESPACE,
-    "gpu-operator",
-    "kube-system",
-)
+OTHER_SYSTEM_NAMESPACES = ("gpu-operator", "kube-system")
 HARMLESS = ("void", "none")
 EPHEMERAL = "ephemeralcontainers"
 _ROOT = "spec"
 
 
-def judge(question: Question, exempt: Collection[str] = EXEMPT) -> Answer:
-    """Answer `/validate`. Raises InputError for what is refused."""
+def system_namespaces(installation: Installation) -> tuple[str, ...]:
+    """Namespaces whose pods may select GPUs directly, unless an administrator lists others."""
+    return (*installation.namespaces, *OTHER_SYSTEM_NAMESPACES)
+
+
+def judge(question: Question, exempt: Collection[str]) -> Answer:
+    """Answer `/validate`. Raises InputError for rejected pods."""
     if (question.kind.group, question.kind.kind) != ("", "Pod") or question.namespace in exempt:
         return review.allowed(question.uid)
     if question.operation == "CREATE" and not question.sub_resource:
@@ -44,15 +43,15 @@ def judge(question: Question, exempt: Collection[str] = EXEMPT) -> Answer:
 
 
 def check(pod: Mapping[str, Any], old: Mapping[str, Any]) -> None:
-    """Refuse devices named by hand that the old object did not name."""
+    """Reject devices that the pod selects itself, unless the old object selected them too."""
     before = set(_named_devices(old))
     for field, value in _named_devices(pod):
         if (field, value) not in before:
             raise RequestError(
                 field,
                 value,
-                "GPUs are given by the scheduler and the device plugin, not named by hand; ask for a GPU in "
-                f"resources.limits and leave this out, or write {' or '.join(HARMLESS)} for no GPU",
+                "GPUs are assigned by the scheduler and cannot be selected directly; request a GPU in "
+                f"resources.limits and remove this variable, or set it to {' or '.join(HARMLESS)} for no GPU",
                 code="DeviceByHand",
             )
     known = set(_cdi_annotations(old))
@@ -61,19 +60,19 @@ def check(pod: Mapping[str, Any], old: Mapping[str, Any]) -> None:
             raise RequestError(
                 field,
                 value,
-                "devices are injected for the GPU that the pod was given, not by annotation; ask for a GPU in "
+                "devices are injected for the GPU that is assigned to the pod, not by annotation; request a GPU in "
                 "resources.limits and remove the annotation",
                 code="DeviceByHand",
             )
 
 
 def warnings(pod: Mapping[str, Any]) -> list[str]:
-    """A share that nobody will see (D03)."""
+    """Warnings for shares that have no effect (D03)."""
     scheduler = _spec(pod).get("schedulerName") or names.DEFAULT_SCHEDULER
     if scheduler == names.KAI_SCHEDULER:
         return []
     return [
-        f"annotation {name} has no effect under scheduler {scheduler}; write schedulerName: {names.KAI_SCHEDULER}"
+        f"annotation {name} has no effect with scheduler {scheduler}; set schedulerName: {names.KAI_SCHEDULER}"
         for name in _shares(pod)
     ]
 
@@ -90,7 +89,7 @@ def _check_placing(pod: Mapping[str, Any]) -> None:
         raise RequestError(
             "spec.nodeName",
             node,
-            "a pod with a share of a GPU must be placed by the scheduler, or it would get none; leave nodeName out "
+            "a pod with a GPU share must be placed by the scheduler, otherwise it gets no GPU; remove nodeName "
             f"and use nodeSelector {names.HOSTNAME_LABEL} instead",
             code="PresetNode",
         )
@@ -104,7 +103,7 @@ def _named_devices(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for variable in listed:
             if not isinstance(variable, dict) or variable.get("name") != names.VISIBLE_DEVICES:
                 continue
-            value = str(variable.get("value") or "") if "valueFrom" not in variable else "(from elsewhere)"
+            value = str(variable.get("value") or "") if "valueFrom" not in variable else "(valueFrom)"
             if value not in HARMLESS:
                 yield f"{container.field}.env[{names.VISIBLE_DEVICES}]", value
 

@@ -1,7 +1,7 @@
-"""What the webhook knows about the cluster, kept up to date by informers.
+"""What the webhook needs to know about the cluster, updated by informers.
 
-Nodes say which static devices exist, NodeAccelerators which profiles can be made, Namespaces what their
-owners prefer. The answers for the rules are computed when one of these changes, not at each review.
+Nodes list static devices, NodeAccelerators list profiles of dynamic slices, Namespaces contain preferences. The
+result for the rules is computed when one of these changes, not for each review.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from apportion.admission import mechanism
 from apportion.admission.offers import Offers
 from apportion.admission.pods import Surroundings
-from apportion.apis import kinds, names, profiles, quantity
+from apportion.apis import kinds, profiles, quantity
 from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
@@ -31,8 +31,9 @@ class Knowledge:
         runtime_class: str | None = None,
         tiers: Sequence[str] = mechanism.DEFAULT_TIERS,
         slicing: bool = True,
+        namespace: str,
     ) -> None:
-        """`slicing`: the kinds of the slicing planes are installed; else their informer is somebody else's to run."""
+        """`slicing`: the kinds of the slicing planes are installed; otherwise their informer is run elsewhere."""
         self._catalogued = frozenset(catalogued)
         self._runtime_class = runtime_class
         self._tiers = tuple(tiers)
@@ -41,9 +42,7 @@ class Knowledge:
         self._dynamic = Tally(dynamic_profiles)
         self._offers: Offers | None = None
         self.nodes = Informer(client, kinds.NODES, into=Node)
-        self.accelerators = Informer(
-            client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=names.DAS_NAMESPACE
-        )
+        self.accelerators = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
         self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare)
         self._runtime_classes = Informer(client, kinds.RUNTIME_CLASSES, into=Bare)
         self.nodes.on_change(lambda old, new: self._note(self._static, old, new))
@@ -91,14 +90,14 @@ class Knowledge:
 
 
 class Tally:
-    """Which profiles each object stands for, and the union of them all."""
+    """The profiles of each object, and their union."""
 
     def __init__(self, read: Callable[[Any], frozenset[str]]) -> None:
         self._read = read
         self._by_object: dict[str, frozenset[str]] = {}
 
     def note(self, old: Any, new: Any) -> bool:
-        """Take in a change; True if the object stands for something else now. Heartbeats do not."""
+        """Record a change; True if the profiles of the object changed."""
         name = (new or old).metadata.name
         before = self._by_object.get(name, frozenset())
         after = self._read(new) if new is not None else frozenset()
@@ -113,7 +112,7 @@ class Tally:
 
 
 def static_profiles(node: Node) -> frozenset[str]:
-    """Profiles of which the node has devices, cut beforehand."""
+    """Profiles of the static devices of the node."""
     return frozenset(
         profile
         for resource, amount in node.status.capacity.items()
@@ -122,5 +121,5 @@ def static_profiles(node: Node) -> frozenset[str]:
 
 
 def dynamic_profiles(accelerator: NodeAccelerator) -> frozenset[str]:
-    """Profiles that its agent can make. Whether the agent is up now is the scheduler's question."""
+    """Profiles that the agent can create. The scheduler checks whether the agent is ready."""
     return frozenset(profile.name for gpu in accelerator.status.gpus if gpu.mig_enabled for profile in gpu.profiles)

@@ -1,7 +1,7 @@
-"""The webhook process: informers, certificates and the HTTPS server, put together.
+"""The webhook process: informers, certificates and the HTTPS server.
 
-It is ready once it knows the cluster, serves a certificate, and the API server has been told whom to
-trust. When it is asked to stop it first stops being ready, then answers what still arrives, then ends.
+It is ready when its caches are synced, it serves a certificate, and the webhook configurations contain its CA.
+When it is stopped, it first reports not ready, continues to answer for a moment, and then exits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from apportion.admission.fallback.reviewer import Reviewer
 from apportion.admission.knowledge import Knowledge
 from apportion.admission.optional import OptionalKinds
 from apportion.admission.server import AdmissionServer, Limits, Rule
-from apportion.apis import kinds, names
+from apportion.apis import kinds
+from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
 from apportion.cluster import probes
 from apportion.cluster.client import Client
@@ -38,15 +39,10 @@ log = logging.getLogger(__name__)
 
 SLICES, GUARD, FALLBACK = PARTS = ("slices", "guard", "fallback")
 PATHS = {SLICES: "/mutate-slices", GUARD: "/validate", FALLBACK: "/mutate-fallback"}
-CALLERS = {
-    SLICES: Caller(kinds.MUTATING_WEBHOOKS, names.SLICE_WEBHOOK_CONFIGURATION),
-    GUARD: Caller(kinds.VALIDATING_WEBHOOKS, names.GUARD_WEBHOOK_CONFIGURATION),
-    FALLBACK: Caller(kinds.MUTATING_WEBHOOKS, names.FALLBACK_WEBHOOK_CONFIGURATION),
-}
 LOOK_AGAIN_SECONDS = 3600.0
-"""How often certificates are looked at even if nothing changes; they live for months."""
+"""How often certificates are checked if nothing changes; they are valid for months."""
 FILES_AGAIN_SECONDS = 1.0
-"""How often certificate files are looked at: nobody tells us when they change."""
+"""How often certificate files are checked; there is no notification of changes."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +52,28 @@ class Settings:
     listen: str
     probes: str
     serve: tuple[str, ...] = (SLICES, GUARD)
-    namespace: str = names.DAS_NAMESPACE
-    service: str = names.WEBHOOK_SERVICE
-    secret: str = names.WEBHOOK_CERTIFICATE_SECRET
+    installation: Installation = field(default_factory=Installation)
+    namespace: str = Installation.namespace
+    """Of this Deployment, its Service and its certificates."""
+    service: str = Installation.webhook_service
+    secret: str = Installation.webhook_secret
     certificates: Path | None = None
-    """A folder with ca.crt, tls.crt and tls.key; None: the Secret, which we keep ourselves."""
+    """A directory with ca.crt, tls.crt and tls.key; None: the Secret, which the webhook maintains."""
     runtime_class: str | None = None
-    exempt: tuple[str, ...] = guard.EXEMPT
+    exempt: tuple[str, ...] = ()
+    """Namespaces that the guard does not check; empty: those of the system."""
     tiers: tuple[str, ...] = mechanism.DEFAULT_TIERS
-    promises: str = names.FALLBACK_PROMISES
     patience: Patience = field(default_factory=Patience)
     limits: Limits = field(default_factory=Limits)
+
+
+def callers(installation: Installation) -> dict[str, Caller]:
+    """The webhook configuration of each set of rules."""
+    return {
+        SLICES: Caller(kinds.MUTATING_WEBHOOKS, installation.slice_configuration),
+        GUARD: Caller(kinds.VALIDATING_WEBHOOKS, installation.guard_configuration),
+        FALLBACK: Caller(kinds.MUTATING_WEBHOOKS, installation.fallback_configuration),
+    }
 
 
 async def run(settings: Settings) -> None:
@@ -87,6 +94,7 @@ class Webhook:
             runtime_class=settings.runtime_class,
             tiers=settings.tiers,
             slicing=slicing,
+            namespace=settings.installation.namespace,
         )
         self._fallback = Fallback(client, settings, self._knowledge) if FALLBACK in settings.serve else None
         self._terms = Terms(service_names(settings.service, settings.namespace))
@@ -95,8 +103,10 @@ class Webhook:
             if settings.certificates is not None
             else SecretKeeper(client, namespace=settings.namespace, name=settings.secret, terms=self._terms)
         )
-        callers = [CALLERS[part] for part in settings.serve]
-        self._publisher = Publisher(client, callers, service=settings.service, namespace=settings.namespace)
+        called_by = callers(settings.installation)
+        self._publisher = Publisher(
+            client, [called_by[part] for part in settings.serve], service=settings.service, namespace=settings.namespace
+        )
         self._secret = Informer(
             client, kinds.SECRETS, into=Bare, namespace=settings.namespace, fields=f"metadata.name={settings.secret}"
         )
@@ -154,7 +164,8 @@ class Webhook:
             assert self._fallback is not None
             return self._fallback.reviewer.answer
         if part == GUARD:
-            return lambda question: guard.judge(question, self._settings.exempt)
+            exempt = self._settings.exempt or guard.system_namespaces(self._settings.installation)
+            return lambda question: guard.judge(question, exempt)
         return lambda question: reviewing.slices(question, self._knowledge.around)
 
     def _able(self) -> bool | str:
@@ -166,7 +177,7 @@ class Webhook:
         return [self._secret] if self._settings.certificates is None else []
 
     async def _follow_certificates(self) -> None:
-        """Look at the Secret and the configurations at the start, at every change, and now and then."""
+        """Check the Secret and the configurations at start, at every change, and periodically."""
         self._publisher.on_change(lambda: self._work.add(self._settings.secret))
         self._secret.on_change(lambda _old, _new: self._work.add(self._settings.secret))
         followed: list[Informer[Any]] = [*self._publisher.informers, *self._secret_informers]
@@ -183,7 +194,7 @@ class Webhook:
             self._served = credentials
             metrics.CERTIFICATE_EXPIRY.set(credentials.pair.expires.timestamp())
             left = credentials.pair.expires - datetime.now(UTC)
-            log.info("serving a certificate that is valid for %d days", left.days)
+            log.info("serving a certificate that expires in %d days", left.days)
         return LOOK_AGAIN_SECONDS if self._settings.certificates is None else FILES_AGAIN_SECONDS
 
 
@@ -193,12 +204,17 @@ class Fallback:
     def __init__(self, client: Client, settings: Settings, knowledge: Knowledge) -> None:
         view = View(volumes=False)
         informers = Informers(
-            client, view, nodes=knowledge.nodes, namespaces=knowledge.namespaces, accelerators=knowledge.accelerators
+            client,
+            view,
+            settings.installation,
+            nodes=knowledge.nodes,
+            namespaces=knowledge.namespaces,
+            accelerators=knowledge.accelerators,
         )
         self._pods = informers.pods
         slicing: list[Informer[Any]] = [] if SLICES in settings.serve else [knowledge.accelerators]
-        self._optional = OptionalKinds(client, [*slicing, informers.claims], names.DAS_NAMESPACE)
-        store = PromiseStore(client, namespace=settings.namespace, name=settings.promises)
+        self._optional = OptionalKinds(client, [*slicing, informers.claims], settings.installation.namespace)
+        store = PromiseStore(client, namespace=settings.namespace, name=settings.installation.promises)
         self._rounds = DecisionRounds(client, view, informers.pods, store, settings.patience)
         self.reviewer = Reviewer(client, knowledge, self._rounds, settings.tiers)
 

@@ -1,7 +1,7 @@
-"""Who serves a pod's MIG devices: those cut beforehand, or those made on demand (D01).
+"""Whether static MIG devices or dynamic slices serve a pod (D01).
 
-`nvidia.com/mig-P` means either. One decision is made per pod, for all its containers alike, because one
-scheduler places the whole pod.
+`nvidia.com/mig-P` can mean both. The decision is made once for all containers of a pod, because one scheduler
+places the whole pod.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from apportion.apis.errors import RequestError
 
 
 class Mechanism(enum.Enum):
-    """How a MIG device comes into being."""
+    """How MIG devices are created: in advance, or on demand."""
 
     static = "static"
     dynamic = "dynamic"
 
 
 DEFAULT_TIERS = ("7g.70gb", "3g.40gb", "2g.20gb", "1g.10gb")
-"""The fallback ladder of a cluster that configures none, largest first."""
+"""The default fallback tiers, largest first."""
 
 
 def preference(pod: Mapping[str, str], namespace: Mapping[str, str]) -> Mechanism | None:
-    """What the annotations of a pod, or else of its namespace, prefer; None if nobody wrote it."""
+    """The preference in the annotations of a pod, otherwise of its namespace; None if there is none."""
     written = (
         (f"metadata.annotations[{names.MIG_MODE}]", pod.get(names.MIG_MODE)),
         (f"annotation {names.MIG_MODE} of the namespace", namespace.get(names.MIG_MODE)),
@@ -37,7 +37,7 @@ def preference(pod: Mapping[str, str], namespace: Mapping[str, str]) -> Mechanis
         try:
             return Mechanism(value)
         except ValueError:
-            raise RequestError(field, value, "write static or dynamic, or leave the annotation out") from None
+            raise RequestError(field, value, "set static or dynamic, or remove the annotation") from None
     return None
 
 
@@ -49,11 +49,11 @@ def decide(
     bound_to_dynamic: Collection[str] = (),
     tiers: Sequence[str] = DEFAULT_TIERS,
 ) -> Mechanism:
-    """Decide for a pod that asks for `wanted` as nvidia.com/mig-P.
+    """Decide for a pod that requests `wanted` as nvidia.com/mig-P.
 
-    `bound_to_dynamic` are the profiles that it asks for as mig.das.com/P, which nobody but us serves.
-    A profile that is nowhere yet goes with the others; a pod that asks for no other waits for a node on
-    which we can make it.
+    `bound_to_dynamic` are the profiles that it requests as mig.das.com/P, which are always dynamic.
+    A profile that no node offers is treated like the others; if there are no others, the pod is pending until a
+    node offers it as a dynamic slice.
     """
     devices = {profile for profile in wanted if _has_devices(profile, offers, tiers)}
     only_static = devices - offers.dynamic
@@ -68,7 +68,7 @@ def decide(
 
 
 def _has_devices(profile: str, offers: Offers, tiers: Sequence[str]) -> bool:
-    """Some node lists devices of this profile, or of one that a pod would fall back to."""
+    """Some node has devices of this profile, or of a lower tier."""
     lower = tiers[tiers.index(profile) :] if profile in tiers else ()
     return profile in offers.static or not offers.static.isdisjoint(lower)
 
@@ -78,7 +78,7 @@ def _mixture(static: set[str], dynamic: set[str]) -> RequestError:
     return RequestError(
         "spec",
         f"{cut}, {made}",
-        f"{cut} is only there as devices cut beforehand, {made} is only made on demand, and one scheduler must "
-        "place the whole pod: ask for one kind, or split the pod in two",
+        f"{cut} is only available as a static device and {made} only as a dynamic slice, and one scheduler must "
+        "place the whole pod; request one kind only, or split the pod",
         code="MixedMechanisms",
     )

@@ -1,8 +1,8 @@
-"""GPU memory as a resource of its own, so that quota systems can count it (M01).
+"""GPU memory as a resource, so that quota systems can count it (M01).
 
-A container with slices asks for `gpu.das.com/mem` too: the gigabytes in its profiles' names times their
-numbers. An annotation records what we wrote. Whatever still has the recorded value is ours, and is
-computed anew; any other value is its owner's, and stays if it covers the slices.
+A container with slices also requests `gpu.das.com/mem`: the gigabytes in the names of its profiles times their
+count. An annotation records the injected values. A value that equals the recorded one is computed again; any other
+value was set by the user, and is kept if it covers the slices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def needed(wants: Iterable[Want]) -> int:
 
 
 def inject(metadata: dict[str, Any], asked: Iterable[tuple[Container, int]]) -> list[str]:
-    """Write each container's memory and record it; returns what was done, for the log."""
+    """Write each container's memory and record it; returns the changes for the log."""
     recorded = _recorded(metadata)
     ours: dict[str, int] = {}
     done = []
@@ -54,7 +54,7 @@ def _keep(container: Container, current: int, gigabytes: int) -> None:
         raise RequestError(
             f"{container.field}.resources.limits[{names.GPU_MEMORY}]",
             current,
-            f"the container's slices have {gigabytes} GB; write {gigabytes} or more, or leave it out",
+            f"the slices of the container have {gigabytes} GB; set {gigabytes} or more, or remove it",
             code="TooLittleMemory",
         )
     container.put(names.GPU_MEMORY, current)

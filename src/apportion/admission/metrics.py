@@ -1,4 +1,4 @@
-"""What the webhook counts."""
+"""Metrics of the webhook."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ SECONDS = Histogram(
 )
 IN_FLIGHT = Gauge("apportion_admission_reviews_in_flight", "Admission reviews being read or answered.")
 CERTIFICATE_EXPIRY = Gauge(
-    "apportion_admission_certificate_expiry_timestamp_seconds", "When the certificate that is served ends."
+    "apportion_admission_certificate_expiry_timestamp_seconds", "Expiry time of the serving certificate."
 )

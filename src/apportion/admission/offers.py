@@ -1,8 +1,7 @@
-"""What the cluster has to offer, as far as admission must know it.
+"""The profiles that the cluster offers, as far as admission needs them.
 
-Static devices are cut beforehand and show as node capacity (`nvidia.com/mig-P`); dynamic ones are made on
-demand on the GPUs that NodeAccelerators report. The shipped catalog knows more models than any cluster
-has: what it knows may simply not be here yet.
+Static devices are node capacity (`nvidia.com/mig-P`); dynamic slices are created on the GPUs that NodeAccelerators
+report. The shipped catalog contains more models than a cluster has; their nodes may be added later.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _LISTED = 40
 
 @dataclass(frozen=True)
 class Offers:
-    """The profiles that nodes have as devices, that agents can make, and that some GPU model has."""
+    """The profiles that nodes have as static devices, that agents can create, and that some GPU model has."""
 
     static: frozenset[str] = frozenset()
     dynamic: frozenset[str] = frozenset()
@@ -32,18 +31,18 @@ class Offers:
         return profile in self.static or profile in self.dynamic or profile in self.catalogued
 
     def require(self, profile: str, *, field: str) -> None:
-        """Refuse a profile that no model has: waiting for it would be in vain (S03, D04)."""
+        """Reject a profile that no model has (S03, D04)."""
         if not self.has(profile):
             raise ProfileError(field, profile, f"no GPU model has this MIG profile; {self._existing()}")
 
     def _existing(self) -> str:
         if self.here:
-            return f"this cluster offers {_listed(self.here)}"
-        return f"known profiles are {_listed(self.catalogued)}"
+            return f"profiles of this cluster: {_listed(self.here)}"
+        return f"known profiles: {_listed(self.catalogued)}"
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Small profiles first, as people read them."""
+    """Small profiles first."""
     ordered = sorted(names, key=_by_size)
     shown = ", ".join(ordered[:_LISTED])
     return f"{shown} and {len(ordered) - _LISTED} more" if len(ordered) > _LISTED else shown

@@ -1,4 +1,4 @@
-"""Kinds that may not be installed: followed from the moment that they are."""
+"""Informers for kinds that may not be installed; they start when the kind is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 
-LOOK_AGAIN_SECONDS = 15.0
+RETRY_SECONDS = 15.0
 
 
 class OptionalKinds:
@@ -29,8 +29,8 @@ class OptionalKinds:
         return f"waiting for {', '.join(informer.kind.plural for informer in self._informers)}"
 
     async def run(self) -> None:
-        while not await self._installed():  # noqa: ASYNC110  nobody tells us when a kind is installed
-            await asyncio.sleep(LOOK_AGAIN_SECONDS if self._absent else 1.0)
+        while not await self._installed():  # noqa: ASYNC110  there is no notification when a kind is installed
+            await asyncio.sleep(RETRY_SECONDS if self._absent else 1.0)
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run())

@@ -1,7 +1,7 @@
-"""All slice rules for one pod, in their order.
+"""All slice rules for one pod, in order.
 
-The pod is plain JSON and is changed in place; the caller compares it with what came in. The same rules
-serve the pod template of a Job (M02), whose pods then arrive in their final form.
+The pod is plain JSON and is changed in place; the caller compares it with the original. The same rules apply to the
+pod template of a Job (M02), so that its pods are created in their final form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Surroundings:
 
 
 def create(pod: dict[str, Any], around: Surroundings, root: str = POD_ROOT) -> list[str]:
-    """Apply the rules to a new pod; returns what was done, in words for the log. Refusals are InputErrors."""
+    """Apply the rules to a new pod; returns the changes for the log. Rejections are InputErrors."""
     spec = requests.mapping(pod.get("spec"), root)
     metadata = requests.mapping(pod.get("metadata"), "metadata")
     annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")

@@ -1,7 +1,7 @@
-"""What a pod's containers ask for, read from the plain JSON that an API server sends.
+"""The resource requests of containers, read from the JSON of an admission review.
 
-Only the parts that the rules need are looked at, each with the path under which its owner finds it in
-the manifest. Limits and requests of such devices are one amount: Kubernetes demands that they are equal.
+Only the parts that the rules need are read, each with its path in the manifest. Limits and requests of these
+devices are one amount: Kubernetes requires that they are equal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Container:
             raise RequestError(
                 f"{self.field}.resources.requests[{resource}]",
                 found["requests"],
-                f"limits and requests must be equal, and limits say {found['limits']}",
+                f"limits and requests must be equal, and the limit is {found['limits']}",
                 code="UnequalAmounts",
             )
         return next(iter(found.values()), None)
@@ -113,7 +113,7 @@ def mapping(value: Any, field: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise RequestError(field, value, "must be an object with names and values")
+        raise RequestError(field, value, "must be an object")
     return value
 
 
@@ -121,9 +121,9 @@ def _whole(value: Any, field: str) -> int:
     try:
         count = quantity.exact_int(value)
     except QuantityError as error:
-        raise QuantityError(value, f'{error.reason}; write a whole number such as "1"', field=field) from None
+        raise QuantityError(value, f'{error.reason}; use a whole number such as "1"', field=field) from None
     if count < 0:
-        raise QuantityError(value, 'must not be negative; write a whole number such as "1", or 0 for none', field=field)
+        raise QuantityError(value, 'must not be negative; use a whole number such as "1", or 0 for none', field=field)
     if count > MOST_SLICES:
-        raise InputError(field, value, f"no node has more than {MOST_SLICES}; write a smaller number")
+        raise InputError(field, value, f"no node has more than {MOST_SLICES}; use a smaller number")
     return count

@@ -21,7 +21,7 @@ KIND = "AdmissionReview"
 
 
 class BadReview(Exception):
-    """The body is no AdmissionReview that we can answer; the text says what is wrong."""
+    """The body is not a valid AdmissionReview; the text gives the reason."""
 
 
 class Answer(NamedTuple):
@@ -89,7 +89,7 @@ def parse(body: bytes) -> Question:
     if review.kind != KIND or review.api_version != API_VERSION:
         raise BadReview(f"expected {KIND} of {API_VERSION}, got {review.kind!r} of {review.api_version!r}")
     if review.request is None or not review.request.uid:
-        raise BadReview("the AdmissionReview holds no request, or one without a uid")
+        raise BadReview("the AdmissionReview has no request, or a request without a uid")
     return review.request
 
 
@@ -104,7 +104,7 @@ def allowed(uid: str, operations: Sequence[Operation] = (), warnings: Sequence[s
 
 
 def refused(uid: str, error: InputError) -> Answer:
-    """A refusal: the sentence for people, and its parts for programs."""
+    """A rejection: a message for people, and its parts for programs."""
     cause = {"reason": error.code, "field": error.field, "message": error.fix}
     status = {
         "status": "Failure",
@@ -117,7 +117,7 @@ def refused(uid: str, error: InputError) -> Answer:
 
 
 def later(uid: str, message: str, seconds: int = 1) -> Answer:
-    """Neither yes nor no: the caller should ask again. Client libraries do so by themselves."""
+    """No decision: the caller should retry. Client libraries do so automatically."""
     status = {
         "status": "Failure",
         "code": 429,

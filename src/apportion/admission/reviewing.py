@@ -1,8 +1,8 @@
-"""From a question of the API server to its answer: which rules apply to which object.
+"""Which rules apply to which object of an admission review.
 
-Pods are rewritten when they are created, Jobs in their template (M02), and both keep their form when they
-are updated. Templates of Deployments, ReplicaSets and StatefulSets are never touched: their controllers
-would see a difference and roll for ever.
+Pods and the templates of Jobs (M02) are changed when they are created, and keep these changes when they are
+updated. Templates of Deployments, ReplicaSets and StatefulSets are never changed: their controllers would detect a
+difference and create new revisions forever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SurroundingsOf = Callable[[str], Surroundings]
 
 
 def slices(question: Question, surroundings: SurroundingsOf) -> Answer:
-    """Answer `/mutate-slices`. Raises InputError for what is refused."""
+    """Answer `/mutate-slices`. Raises InputError for rejected objects."""
     if question.sub_resource or question.operation not in {"CREATE", "UPDATE"}:
         return review.allowed(question.uid)
     place = _PLACES.get((question.kind.group, question.kind.kind))
@@ -60,12 +60,12 @@ def _log(question: Question, after: dict[str, Any], done: list[str]) -> None:
 
 
 def named(question: Question, obj: dict[str, Any]) -> str:
-    """`Pod default/name`; a pod that its controller did not name yet goes by its generateName."""
+    """`Pod default/name`; a pod that its controller did not name yet is identified by its generateName."""
     metadata = mapping(obj.get("metadata"), "metadata")
     name = question.name or metadata.get("name") or metadata.get("generateName") or "?"
     return f"{question.kind.kind} {question.namespace}/{name}"
 
 
 def refusal(question: Question, error: InputError) -> Answer:
-    log.info("%s refused: %s", question.label, error)
+    log.info("%s rejected: %s", question.label, error)
     return review.refused(question.uid, error)

@@ -1,9 +1,8 @@
-"""The HTTPS face of admission: reads reviews within bounds, hands them to the rules, answers.
+"""The HTTPS server of admission: reads reviews within limits, calls the rules, answers.
 
-Whatever arrives, the caller gets an answer that says what was wrong: too large, too slow, not JSON, not
-a review. An API server with failure policy Fail then shows that text to the user. Most rules are pure and take
-well under a millisecond, so a request's time is spent waiting for its bytes; those that must wait for others
-give their slot to somebody else meanwhile.
+Invalid requests get an answer with the reason: too large, too slow, not JSON, not a review. With failure policy
+Fail, the API server shows this text to the user. Most rules are pure and take well under a millisecond, so most of
+the time is spent waiting for the body; rules that wait for something release their slot in the meantime.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ Check = Callable[[], bool | str]
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one process takes on."""
+    """Limits of one process."""
 
     body_bytes: int = 8 * 1024 * 1024
     """An update carries two objects, and an API server stores at most about 1.5 MiB each."""
     concurrent: int = 64
     waiting: int = 2000
-    """Reviews in all, those that wait for a decision included; more are turned away at once."""
+    """Reviews in total, including those that wait for a decision; more are rejected immediately."""
     seconds: float = 9.0
-    """Below the 10 s after which the API server stops waiting, so that our reason is heard."""
+    """Below the timeout of 10 s of the API server, so that it receives our reason."""
     drain_seconds: float = 2.0
-    """How long we go on answering after we stopped being ready; endpoints lag a little."""
+    """How long the server continues to answer after it reports not ready; endpoints are updated with a delay."""
 
 
 class AdmissionServer:
@@ -53,7 +52,7 @@ class AdmissionServer:
         able: Check = lambda: True,
         limits: Limits | None = None,
     ) -> None:
-        """`able` says whether the rules know enough to judge; until then callers are told to come back."""
+        """`able` says whether the caches of the rules are synced; until then callers are asked to retry."""
         self._able = able
         self._limits = limits or Limits()
         self._slots = asyncio.Semaphore(self._limits.concurrent)
@@ -67,14 +66,14 @@ class AdmissionServer:
         self._site: web.TCPSite | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which matters where 0 was asked for."""
+        """Listen; returns the port, which is selected by the system if 0 was given."""
         await self._runner.setup()
         self._site = web.TCPSite(self._runner, host, port, ssl_context=self._context)
         await self._site.start()
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Answer for a moment longer, then finish what is in flight and close."""
+        """Continue to answer for a moment, then complete requests in progress and close."""
         await asyncio.sleep(self._limits.drain_seconds)
         await self._runner.cleanup()
 
@@ -91,16 +90,16 @@ class AdmissionServer:
         if request.content_type != "application/json":
             return _complaint(415, f"expected application/json, got {request.content_type}"), "malformed"
         if self._present >= self._limits.waiting:
-            return _complaint(503, "too many reviews at once; try again", retry_after=1), "overloaded"
+            return _complaint(503, "too many concurrent reviews; try again", retry_after=1), "overloaded"
         self._present += 1
         try:
             async with asyncio.timeout(self._limits.seconds):
                 return await self._answer(request)
         except TimeoutError:
-            message = f"busy or body too slow: no complete review within {self._limits.seconds:g} s; try again"
+            message = f"timeout: the review was not completed within {self._limits.seconds:g} s; try again"
             return _complaint(503, message, retry_after=1), "overloaded"
         except web.HTTPRequestEntityTooLarge:
-            return _complaint(413, f"a review may have {self._limits.body_bytes} bytes"), "malformed"
+            return _complaint(413, f"the review is larger than {self._limits.body_bytes} bytes"), "malformed"
         finally:
             self._present -= 1
 
@@ -111,7 +110,7 @@ class AdmissionServer:
                 body = await request.read()
                 able = self._able()
                 if able is not True:
-                    message = f"not ready to judge: {able or 'not yet'}; try again"
+                    message = f"not ready: {able or 'starting'}; try again"
                     return _complaint(503, message, retry_after=1), "overloaded"
                 question = review.parse(body)
                 judged = self._judge(path, question)
@@ -121,8 +120,8 @@ class AdmissionServer:
         except (TimeoutError, web.HTTPException):
             raise
         except Exception:
-            log.exception("%s: a rule failed", path)
-            return _complaint(500, "apportion: internal error, see the webhook's log"), "failed"
+            log.exception("%s: internal error", path)
+            return _complaint(500, "apportion: internal error, see the log of the webhook"), "failed"
         return web.Response(body=answer.body, content_type="application/json"), answer.outcome
 
     def _judge(self, path: str, question: Question) -> Answer | Awaitable[Answer]:

@@ -1,4 +1,4 @@
-"""Requests for MIG devices become requests for slices that we make on demand (S01, S03, D03).
+"""Requests for MIG devices are changed into requests for dynamic slices (S01, S03, D03).
 
 nvidia.com/mig-1g.5gb: 2      ->   mig.das.com/1g.5gb: 2          limits and requests alike
 nvidia.com/mig-1g.5gb.me: 1   ->   mig.das.com/1g.5gb-plus-me: 1
@@ -17,7 +17,7 @@ from apportion.apis.errors import RequestError
 
 
 def check(wants: Iterable[Want], offers: Offers) -> None:
-    """Refuse what can never be right: a profile that no model has, one profile under two names."""
+    """Reject what can never be valid: a profile that no model has, one profile under two names."""
     seen: dict[tuple[str, str], Want] = {}
     for want in wants:
         offers.require(want.profile, field=want.field)
@@ -26,14 +26,14 @@ def check(wants: Iterable[Want], offers: Offers) -> None:
             raise RequestError(
                 want.field,
                 want.count,
-                f"the container asks for {want.profile} as {other.resource} too; "
-                f"keep one of them, with the number of slices that you want in all",
+                f"the container also requests {want.profile} as {other.resource}; "
+                f"use one of them, with the total number of slices",
                 code="TwoSpellings",
             )
 
 
 def check_alone(wants: Iterable[Want]) -> None:
-    """Refuse slices of ours beside whole GPUs: a container is given one list of devices, not two."""
+    """Reject slices together with whole GPUs: a container gets one list of devices, not two."""
     for want in wants:
         whole = want.container.amount(names.NVIDIA_GPU)
         if whole:
@@ -41,14 +41,13 @@ def check_alone(wants: Iterable[Want]) -> None:
             raise RequestError(
                 f"{want.container.field}.resources.{section}[{names.NVIDIA_GPU}]",
                 whole,
-                f"the container asks for {want.resource} too, and would see only one of the two; "
-                "put them in two containers",
+                f"the container also requests {want.resource}, and would get only one of the two; use two containers",
                 code="SliceAndWholeGpu",
             )
 
 
 def rewrite(wants: Iterable[Want]) -> list[str]:
-    """Ask for slices of ours instead; returns what was done, for the log."""
+    """Request dynamic slices instead; returns the changes for the log."""
     done = []
     for want in wants:
         resource = profiles.slice_resource(want.profile)
@@ -60,7 +59,7 @@ def rewrite(wants: Iterable[Want]) -> list[str]:
 
 
 def direct(spec: dict[str, Any], root: str) -> list[str]:
-    """Hand the pod to a scheduler that places slices."""
+    """Set a scheduler that places slices."""
     _refuse_preset_node(spec, root)
     current = spec.get("schedulerName") or names.DEFAULT_SCHEDULER
     if current in names.OUR_SCHEDULERS:
@@ -69,7 +68,7 @@ def direct(spec: dict[str, Any], root: str) -> list[str]:
         raise RequestError(
             f"{root}.schedulerName",
             current,
-            f"this scheduler cannot place MIG slices; leave it out, or write {' or '.join(names.OUR_SCHEDULERS)}",
+            f"this scheduler does not support MIG slices; remove it, or set {' or '.join(names.OUR_SCHEDULERS)}",
             code="ForeignScheduler",
         )
     spec["schedulerName"] = names.DAS_SCHEDULER
@@ -86,7 +85,7 @@ def _refuse_preset_node(spec: dict[str, Any], root: str) -> None:
         raise RequestError(
             f"{root}.nodeName",
             node,
-            "a pod with MIG slices must be placed by the scheduler, or it would get none; "
-            f"leave nodeName out and use nodeSelector {names.HOSTNAME_LABEL} instead",
+            "a pod with MIG slices must be placed by the scheduler, otherwise it gets no slices; "
+            f"remove nodeName and use nodeSelector {names.HOSTNAME_LABEL} instead",
             code="PresetNode",
         )

@@ -1,8 +1,8 @@
-"""What happens when a manifest is applied a second time (D05).
+"""Updates, for example when a manifest is applied a second time (D05).
 
-A pod's resources cannot change, and the manifest still says `nvidia.com/mig-1g.5gb` where the pod, by our
-doing, says `mig.das.com/1g.5gb`. So on an update nothing is decided again: what we did at creation is read
-from the old object and repeated on the new one, which makes the two equal.
+Resources of a pod are immutable, and the manifest still contains `nvidia.com/mig-1g.5gb` where admission changed
+the pod to `mig.das.com/1g.5gb`. Therefore nothing is decided again: the changes made at creation are read from the
+old object and repeated on the new one, which makes the two equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from apportion.apis.errors import RequestError
 
 
 def repeat(new: dict[str, Any], old: dict[str, Any], root: str) -> list[str]:
-    """Bring a pod (or a pod template) that its owner wrote anew into the form that we gave it before."""
+    """Repeat on a pod (or a pod template) the changes that were made at creation."""
     spec, before = (requests.mapping(pod.get("spec"), root) for pod in (new, old))
     earlier = {container.name: container for container in requests.containers(before, root)}
     done: list[str] = []
@@ -39,7 +39,7 @@ def _slices(new: Container, old: Container) -> list[str]:
     memory = old.amount(names.GPU_MEMORY)
     if again and memory is not None and new.amount(names.GPU_MEMORY) is None:
         new.put(names.GPU_MEMORY, memory)
-    return [f"{want.resource} stays {profiles.slice_resource(want.profile)}" for want in again]
+    return [f"{want.resource} kept as {profiles.slice_resource(want.profile)}" for want in again]
 
 
 def _fields(spec: dict[str, Any], before: dict[str, Any]) -> list[str]:
@@ -48,7 +48,7 @@ def _fields(spec: dict[str, Any], before: dict[str, Any]) -> list[str]:
     if scheduler not in names.OUR_SCHEDULERS or current != names.DEFAULT_SCHEDULER:
         return []
     spec["schedulerName"] = scheduler
-    return [f"schedulerName stays {scheduler}"]
+    return [f"schedulerName kept as {scheduler}"]
 
 
 def _memory_record(new: dict[str, Any], old: dict[str, Any]) -> None:
@@ -62,6 +62,6 @@ def _changed(want: Want, held: int) -> RequestError:
     return RequestError(
         want.field,
         want.count,
-        f"the pod has {held} of them and a pod's devices cannot be changed; delete it and create it again",
+        f"the pod has {held}, and devices of a pod cannot be changed; delete the pod and create it again",
         code="ImmutableSlices",
     )

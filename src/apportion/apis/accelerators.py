@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from apportion.apis.identities import PodUID
 from apportion.apis.meta import Conditions, ObjectMeta, Wire, condition
 
 READY = "Ready"
@@ -51,7 +52,7 @@ class FixedSlice(Wire):
 class DeviceHolder(Wire):
     """A pod to which the kubelet gave the GPU or static slices of it, until the pod has ended."""
 
-    pod_uid: Annotated[str, Meta(min_length=1)] = msgspec.field(name="podUID")
+    pod_uid: Annotated[PodUID, Meta(min_length=1)] = msgspec.field(name="podUID")
     kind: Annotated[
         HolderKind,
         Meta(description="whole: the GPU; static: slices under fixed; reservation: the GPU, for pods that share it."),

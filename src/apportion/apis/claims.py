@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from apportion.apis import names
+from apportion.apis.identities import ClaimName, PodUID
 from apportion.apis.meta import Condition, Conditions, ObjectMeta, Wire
 
 CREATED, PROCESSING, IN_USE = "created", "processing", "inUse"
@@ -69,8 +70,12 @@ class AllocationClaim(Wire, kw_only=True):
     )
 
     @property
-    def name(self) -> str:
-        return self.metadata.name
+    def name(self) -> ClaimName:
+        return ClaimName(self.metadata.name)
+
+    @property
+    def pod_uid(self) -> PodUID:
+        return PodUID(self.spec.pod_ref.uid)
 
     @property
     def state(self) -> str:
@@ -104,10 +109,11 @@ def new_claim(
     nodename: str,
     pod: PodReference,
     containers: list[str],
+    namespace: str = names.DAS_NAMESPACE,
 ) -> AllocationClaim:
     """A claim as the scheduler creates it; the API server gives it its first state."""
     return AllocationClaim(
-        metadata=ObjectMeta(name=name, namespace=names.DAS_NAMESPACE, finalizers=[names.SLICE_FINALIZER]),
+        metadata=ObjectMeta(name=name, namespace=namespace, finalizers=[names.SLICE_FINALIZER]),
         spec=AllocationClaimSpec(
             profile=profile,
             gpu_uuid=gpu_uuid,

@@ -71,7 +71,7 @@ def parse(text: str) -> MigConfig:
     try:
         raw = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, IndexError, RecursionError) as error:  # its constructors raise all of these
-        problem = getattr(error, "problem", None) or "cannot be read"
+        problem = getattr(error, "problem", None) or "is invalid"
         raise MigConfigError(names.MIG_CONFIG, text, f"is not YAML ({problem})") from None
     return MigConfig(tuple(_selection(entry, at) for at, entry in _entries(raw)))
 
@@ -84,7 +84,7 @@ def read_devices(raw: Any, field: str) -> tuple[Wish, ...]:
         return tuple(wish for key, value in raw.items() for wish in _pair(key, value, f"{field}[{key}]"))
     if isinstance(raw, Sequence) and not isinstance(raw, str):
         return tuple(_listed(entry, f"{field}[{index}]") for index, entry in enumerate(raw))
-    raise MigConfigError(field, raw, "write a list of profiles, or a map of profile to count")
+    raise MigConfigError(field, raw, "use a list of profiles, or a map of profile to count")
 
 
 def render(layouts: Mapping[int, Sequence[tuple[str, int, int]]]) -> str:
@@ -108,23 +108,23 @@ def _entries(raw: Any) -> Iterable[tuple[str, Any]]:
         raw = raw.get("mig-configs", raw)
     if isinstance(raw, Mapping):
         if SELECTED not in raw and len(raw) != 1:
-            raise MigConfigError(field, sorted(map(str, raw)), f"name the configuration that holds `{SELECTED}`")
+            raise MigConfigError(field, sorted(map(str, raw)), f"name the configuration that applies `{SELECTED}`")
         name = SELECTED if SELECTED in raw else next(iter(raw))
         field, raw = f"{field}.{name}", raw[name]
     if not isinstance(raw, list):
-        raise MigConfigError(field, raw, "write a list of entries with devices and mig-devices")
+        raise MigConfigError(field, raw, "use a list of entries with devices and mig-devices")
     return [(f"{field}[{index}]", entry) for index, entry in enumerate(raw)]
 
 
 def _selection(raw: Any, field: str) -> Selection:
     if not isinstance(raw, Mapping):
-        raise MigConfigError(field, raw, "write an entry with devices and mig-devices")
+        raise MigConfigError(field, raw, "use an entry with devices and mig-devices")
     enabled = raw.get("mig-enabled", True)
     if not isinstance(enabled, bool):
-        raise MigConfigError(f"{field}.mig-enabled", enabled, "write true or false")
+        raise MigConfigError(f"{field}.mig-enabled", enabled, "use true or false")
     wishes = read_devices(raw.get("mig-devices"), f"{field}.mig-devices")
     if wishes and not enabled:
-        raise MigConfigError(f"{field}.mig-enabled", enabled, "a GPU that is to be cut needs true")
+        raise MigConfigError(f"{field}.mig-enabled", enabled, "a GPU with slices needs true")
     return Selection(_devices(raw.get("devices", ALL), f"{field}.devices"), enabled, wishes)
 
 
@@ -133,7 +133,7 @@ def _devices(raw: Any, field: str) -> tuple[int, ...] | None:
         return None
     found = raw if isinstance(raw, list) else [raw]
     if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in found):
-        raise MigConfigError(field, raw, "write `all` or a list of GPU numbers, such as [0, 1]")
+        raise MigConfigError(field, raw, "use `all` or a list of GPU numbers, such as [0, 1]")
     return tuple(found)
 
 
@@ -143,7 +143,7 @@ def _pair(key: Any, value: Any, field: str) -> list[Wish]:
         return [Wish(_profile(value, field), _number(key, field))]
     count = _number(value, field)
     if count > LARGEST_COUNT:
-        raise MigConfigError(field, value, f"is more than {LARGEST_COUNT}, and no GPU holds as many slices")
+        raise MigConfigError(field, value, f"is more than {LARGEST_COUNT}, the maximum number of slices")
     return [Wish(_profile(key, field))] * count
 
 
@@ -160,16 +160,16 @@ def _listed(entry: Any, field: str) -> Wish:
 def _profile(value: Any, field: str) -> str:
     name = profiles.from_wire(value.removeprefix(names.NVIDIA_MIG_PREFIX)) if isinstance(value, str) else ""
     if not profiles.well_formed(name):
-        raise MigConfigError(field, value, "write a MIG profile, such as 1g.10gb")
+        raise MigConfigError(field, value, "use a MIG profile, such as 1g.10gb")
     return name
 
 
 def _number(value: Any, field: str) -> int:
     if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, str) and _digits(value))):
-        raise MigConfigError(field, value, "write a number from 0")
+        raise MigConfigError(field, value, "use a number of 0 or more")
     number = int(value)
     if number < 0:
-        raise MigConfigError(field, value, "write a number from 0")
+        raise MigConfigError(field, value, "use a number of 0 or more")
     return number
 
 

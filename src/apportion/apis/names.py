@@ -1,8 +1,8 @@
-"""Every name that crosses a wire, once.
+"""Every name that users or other systems see, once.
 
-Resources, labels, annotations, environment variables, finalizers, namespaces and object names that
-users or other systems see. Names of the documents stay as they are; our own begin with `apportion.io/`.
-Other modules import these names and never spell one out.
+Resources, labels, annotations, environment variables, finalizers, namespaces and object names. Our own names begin
+with `apportion.io/`. Other modules import these names and never spell one out; namespaces and object names of an
+installation they take from `apis/installation.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ FALLBACK_PROMISES = "gpu-webhook-promises"
 WEBHOOK_SERVICE = "das-operator-webhook"
 WEBHOOK_CERTIFICATE_SECRET = "das-operator-webhook-certs"  # noqa: S105  the Secret's name
 SCHEDULER_LEASE = "das-scheduler"
+WEBHOOK_DEPLOYMENT = "das-operator-webhook"
+AGENT_DAEMON_SET = "das-daemonset"
+REMOVED_OBJECTS = "das-operator-removed"
+OPERATOR_FIELD_MANAGER = "das-operator"
 
 # Schedulers
 DEFAULT_SCHEDULER = "default-scheduler"

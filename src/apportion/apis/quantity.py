@@ -81,7 +81,7 @@ def canonical(amount: Fraction | int) -> str:
     """The shortest spelling without fraction digits, as Kubernetes writes decimal quantities."""
     scaled = Fraction(amount) * NANOS
     if scaled.denominator != 1:
-        raise QuantityError(str(amount), "finer than one nano")
+        raise QuantityError(str(amount), "must not be finer than one nano")
     units = int(scaled)
     if units == 0:
         return "0"
@@ -109,5 +109,5 @@ def _scale(text: str, match: re.Match[str]) -> Fraction:
         return _SUFFIX[match["suffix"] or ""]
     exponent = int(match["exponent"])
     if abs(exponent) > _LARGEST_EXPONENT:
-        raise QuantityError(text, f"its exponent must lie between -{_LARGEST_EXPONENT} and {_LARGEST_EXPONENT}")
+        raise QuantityError(text, f"the exponent must be between -{_LARGEST_EXPONENT} and {_LARGEST_EXPONENT}")
     return Fraction(10) ** exponent

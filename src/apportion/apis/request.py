@@ -71,7 +71,7 @@ def parse_pod(pod: Pod) -> Request:
         raise RequestError(
             f"metadata.annotations[{share.annotation}]",
             meta.annotations[share.annotation],
-            "a pod with a share may not ask for whole GPUs or MIG slices too; remove one of them",
+            "a pod with a share cannot request whole GPUs or MIG slices; remove one of them",
         )
     owner = meta.controller
     return Request(

@@ -54,10 +54,12 @@ def read_share(pod: Pod) -> Share | None:
     devices = annotations.get(names.GPU_FRACTION_DEVICES)
     if fraction is None and memory is None:
         if devices is not None:
-            raise _bad(names.GPU_FRACTION_DEVICES, devices, f"needs {names.GPU_FRACTION} or {names.GPU_SHARE_MEMORY}")
+            raise _bad(
+                names.GPU_FRACTION_DEVICES, devices, f"requires {names.GPU_FRACTION} or {names.GPU_SHARE_MEMORY}"
+            )
         return None
     if fraction is not None and memory is not None:
-        raise _bad(names.GPU_FRACTION, fraction, f"give either {names.GPU_FRACTION} or {names.GPU_SHARE_MEMORY}")
+        raise _bad(names.GPU_FRACTION, fraction, f"use either {names.GPU_FRACTION} or {names.GPU_SHARE_MEMORY}")
     return Share(
         container=_container(pod, annotations),
         milli=None if fraction is None else _fraction(fraction),
@@ -68,7 +70,7 @@ def read_share(pod: Pod) -> Share | None:
 
 def _fraction(text: str) -> int:
     match = _DECIMAL.fullmatch(text)
-    fix = 'must be a plain decimal above 0 and below 1 with at most three places, such as "0.5"'
+    fix = 'must be a decimal number above 0 and below 1 with at most three decimal places, such as "0.5"'
     if match is None or match[1] is None:
         raise _bad(names.GPU_FRACTION, text, fix)
     milli = int(match[1].ljust(3, "0"))
@@ -97,7 +99,9 @@ def _container(pod: Pod, annotations: Mapping[str, str]) -> str:
     if wanted is None:
         return known[0] if pod.spec.containers else ""
     if wanted not in known:
-        raise _bad(names.GPU_FRACTION_CONTAINER, wanted, f"no such container; the pod has {', '.join(known)}")
+        raise _bad(
+            names.GPU_FRACTION_CONTAINER, wanted, f"no such container; the containers of the pod are {', '.join(known)}"
+        )
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""`apportion certs`: new certificates for a webhook that runs."""
+"""`apportion certs`: new certificates for a running webhook."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis import names
+from apportion.apis.installation import Installation
 from apportion.cli import connecting
 
 
 def command(
     *,
-    namespace: Annotated[str, typer.Option(help="Namespace of the webhook.")] = names.FALLBACK_NAMESPACE,
-    service: Annotated[str, typer.Option(help="Its Service.")] = names.FALLBACK_SERVICE,
-    secret: Annotated[str, typer.Option(help="The Secret that holds them.")] = names.FALLBACK_CERTIFICATE_SECRET,
+    namespace: Annotated[str, typer.Option(help="Namespace of the webhook.")] = Installation.fallback_namespace,
+    service: Annotated[str, typer.Option(help="Service of the webhook.")] = Installation.fallback_service,
+    secret: Annotated[str, typer.Option(help="Secret that contains the certificates.")] = Installation.fallback_secret,
     new_ca: Annotated[
-        bool, typer.Option("--new-ca", help="A new authority too; old and new are published together first.")
+        bool, typer.Option("--new-ca", help="Create a new CA too; the old and the new CA are published together first.")
     ] = False,
     settle: Annotated[
-        float, typer.Option(help="Seconds between publishing a new authority and serving certificates of it.")
+        float, typer.Option(help="Seconds between publishing a new CA and serving certificates signed by it.")
     ] = 5.0,
     configuration_out: Annotated[
-        Path | None, typer.Option(help="Write the fallback webhook's configuration with its caBundle to this file.")
+        Path | None,
+        typer.Option(help="Write the configuration of the fallback webhook, with its caBundle, to this file."),
     ] = None,
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
-    """Make new certificates for a webhook; the authority stays unless --new-ca is given."""
+    """Issue new certificates for a running webhook. The CA is kept unless --new-ca is given."""
     from apportion.cluster.errors import ClusterError
 
     if configuration_out is not None:
@@ -44,7 +45,8 @@ def command(
             _write(configuration_out, bundle)
         except OSError as error:
             typer.echo(
-                f"apportion certs: the certificates are new, but {configuration_out}: {error.strerror}", err=True
+                f"apportion certs: new certificates issued, but cannot write {configuration_out}: {error.strerror}",
+                err=True,
             )
             raise typer.Exit(1) from None
         typer.echo(f"wrote {configuration_out}")
@@ -54,11 +56,16 @@ async def _regenerate(
     namespace: str, service: str, secret: str, settle: float, kubeconfig: Path | None, *, new_ca: bool
 ) -> bytes:
     from apportion.admission.certificates.regeneration import Regeneration
-    from apportion.admission.main import CALLERS
+    from apportion.admission.main import callers
 
     async with connecting.client(kubeconfig) as client:
         work = Regeneration(
-            client, list(CALLERS.values()), service=service, namespace=namespace, secret=secret, settle=settle
+            client,
+            list(callers(connecting.installation()).values()),
+            service=service,
+            namespace=namespace,
+            secret=secret,
+            settle=settle,
         )
         made = await (work.new_authority(typer.echo) if new_ca else work.keep_authority(typer.echo))
     return made.bundle
@@ -66,13 +73,13 @@ async def _regenerate(
 
 def _check_writable(path: Path) -> None:
     if path.is_dir():
-        wrong = "is a folder; name a file in it"
+        wrong = "is a directory; specify a file in it"
     elif path.exists():
-        wrong = "" if os.access(path, os.W_OK) else "cannot be written; name another file"
+        wrong = "" if os.access(path, os.W_OK) else "is not writable; specify another file"
     elif not path.parent.is_dir():
-        wrong = f"there is no folder {path.parent}; make it first, or name another file"
+        wrong = f"directory {path.parent} does not exist; create it, or specify another file"
     else:
-        wrong = "" if os.access(path.parent, os.W_OK) else "nothing can be written into its folder; name another file"
+        wrong = "" if os.access(path.parent, os.W_OK) else "its directory is not writable; specify another file"
     if wrong:
         raise typer.BadParameter(f"{path}: {wrong}", param_hint="--configuration-out")
 

@@ -1,22 +1,24 @@
-"""Which cluster a command means: the one that kubectl would talk to, else the embedded one of this machine."""
+"""Which cluster a command uses: the one that kubectl would use, otherwise the embedded cluster of this machine."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from apportion.apis.installation import Installation
 from apportion.cli import state
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
 
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(help="Kubeconfig of the cluster; default as kubectl, else the running `apportion up`."),
+    typer.Option(help="Path of the kubeconfig; default: as kubectl, otherwise the cluster of `apportion up`."),
 ]
 DEFAULT_NAME = "apportion"
 FAILURE, BAD_INPUT = 1, 2
@@ -37,8 +39,8 @@ def client(kubeconfig: Path | None) -> Client:
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
-    """What a command cannot do is one line on stderr and an exit code, never a traceback."""
+def errors_reported() -> Iterator[None]:
+    """Expected errors end a command with one line on stderr and an exit code, never with a traceback."""
     try:
         yield
     except errors.ConfigError as error:
@@ -49,8 +51,13 @@ def errors_told() -> Iterator[None]:
         raise typer.Exit(FAILURE) from None
 
 
+def installation(**names: str) -> Installation:
+    """The installation that a command works with: names from the environment, then those from options."""
+    return replace(Installation.from_environment(os.environ), **names)
+
+
 def namespace(kubeconfig: Path | None) -> str:
-    """The one that kubectl would use."""
+    """The namespace that kubectl would use."""
     try:
         return access.current_namespace(kubeconfig)
     except errors.ConfigError:

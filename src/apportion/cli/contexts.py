@@ -1,7 +1,7 @@
-"""The kubeconfig that bare `kubectl` reads: a cluster's context put there and selected, and taken out again.
+"""The default kubeconfig of kubectl: adding and selecting the context of a cluster, and removing it again.
 
-As kind does it. Other clusters, users and contexts of the file stay as they are, and whoever was selected
-before is selected again in the end. kubectl and its relatives hold `<file>.lock` while they write; so do we.
+This follows kind. Other clusters, users and contexts of the file do not change, and `remove` selects the
+previous context again. kubectl and similar programs hold `<file>.lock` while they write, and so does this module.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Json = dict[str, Any]
 
 
 class ContextError(Exception):
-    """A kubeconfig that cannot be changed; the text names the file and the fix."""
+    """A kubeconfig that cannot be changed; the message names the file and a solution."""
 
 
 def default_path() -> Path:
-    """The file that kubectl writes to: the first one of $KUBECONFIG, else the one in the home folder."""
+    """The file that kubectl writes to: the first one in $KUBECONFIG, otherwise the one in the home directory."""
     listed = [part for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     return Path(listed[0]).absolute() if listed else Path.home() / ".kube" / "config"
 
 
 def select(path: Path, ours: Json) -> str:
-    """Put our entries into the file and select them; returns the context that was selected before."""
+    """Add our entries to the file and select the context; returns the previously selected context."""
     with _locked(path):
         config = _read(path)
         before = str(config.get("current-context") or "")
@@ -48,7 +48,7 @@ def select(path: Path, ours: Json) -> str:
 
 
 def remove(path: Path, name: str, before: str = "") -> None:
-    """Take a cluster's entries out, and select the context of before if it is still there."""
+    """Remove the entries of a cluster, and select the previous context if it still exists."""
     if not path.exists():
         return
     with _locked(path):
@@ -72,17 +72,19 @@ def _read(path: Path) -> Json:
     except FileNotFoundError:
         config = None
     except (OSError, yaml.YAMLError) as error:
-        raise ContextError(f"{path}: cannot be read ({error}): mend it, or set KUBECONFIG to another file") from None
+        raise ContextError(
+            f"{path}: cannot be read ({error}): fix the file, or set KUBECONFIG to another file"
+        ) from None
     if config is None:
         return {"apiVersion": "v1", "kind": "Config"}
     if not isinstance(config, dict):
-        raise ContextError(f"{path}: is no kubeconfig: mend it, or set KUBECONFIG to another file")
+        raise ContextError(f"{path}: not a kubeconfig: fix the file, or set KUBECONFIG to another file")
     return config
 
 
 def _write(path: Path, config: Json) -> None:
-    """In one step, and never readable by others: it holds a token."""
-    kubeconfig.write(path.resolve(), config)  # a link stays a link
+    """Atomically, and never readable by other users: it contains a token."""
+    kubeconfig.write(path.resolve(), config)  # a symbolic link is kept
 
 
 @contextlib.contextmanager
@@ -97,7 +99,9 @@ def _locked(path: Path) -> Iterator[None]:
         except FileExistsError:
             _drop_stale(lock)
             if time.monotonic() >= end:
-                raise ContextError(f"{lock}: another program holds it; remove it if none does") from None
+                raise ContextError(
+                    f"{lock}: the kubeconfig is locked by another program; delete the lock if no program uses it"
+                ) from None
             time.sleep(0.05)
         except OSError as error:
             raise ContextError(
@@ -110,7 +114,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _drop_stale(lock: Path) -> None:
-    """A program that was killed leaves its lock; nobody holds one for a minute."""
+    """A killed program leaves its lock behind; no program holds one for a minute."""
     with contextlib.suppress(OSError):
         if time.time() - lock.stat().st_mtime > STALE_SECONDS:
             lock.unlink()

@@ -35,13 +35,13 @@ class Output(StrEnum):
     JSON = "json"
 
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")]
-DataOption = Annotated[Path, typer.Option(help="Folder with the openb trace.", envvar="APPORTION_OPENB")]
-PolicyOption = Annotated[str, typer.Option(help="One policy; empty: ours and every baseline.")]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format: text or json.")]
+DataOption = Annotated[Path, typer.Option(help="Directory with the openb trace.", envvar="APPORTION_OPENB")]
+PolicyOption = Annotated[str, typer.Option(help="Run only this policy; default: ours and all baselines.")]
 
 
-def explained(function: Callable[P, None]) -> Callable[P, None]:
-    """Bad input ends with one line and exit code 2."""
+def errors_reported(function: Callable[P, None]) -> Callable[P, None]:
+    """Invalid input ends with one line on stderr and exit code 2."""
 
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -55,44 +55,46 @@ def explained(function: Callable[P, None]) -> Callable[P, None]:
 
 
 @app.command()
-@explained
+@errors_reported
 def openb(
     data: DataOption = DATA,
     variant: Annotated[str, typer.Option(help="Request list of the trace, or all.")] = "default",
     seeds: Annotated[str, typer.Option(help="Arrival orders, such as 42-46.")] = "42",
     policy: PolicyOption = "",
     *,
-    learned: Annotated[bool, typer.Option("--learned", help="Our policy learns the request mix as pods come.")] = False,
+    learned: Annotated[
+        bool, typer.Option("--learned", help="Our policy learns the request mix from arriving pods.")
+    ] = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Replay a production trace: how much of the GPUs is allocated when 95, 100 and 130 % was asked for."""
+    """Replay a production trace: the share of GPUs allocated after requests for 95, 100 and 130 % of them."""
     runs = _openb(data, variant, seeds, policy, learned=learned)
     _print(runs, output, lambda: _openb_table(runs))
 
 
 @app.command()
-@explained
+@errors_reported
 def mig100(
     mix: Annotated[str, typer.Option(help="A named mix, six weights separated by commas, or all.")] = ALL,
     seeds: Annotated[str, typer.Option(help="Random seeds, such as 1-4.")] = "1-4",
     policy: PolicyOption = "",
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """A stream of MIG slices on a hundred GPUs: how many requests are accepted."""
+    """Request MIG slices on 100 GPUs: the share of accepted requests."""
     runs = _mig100(mix, seeds, policy)
     _print(runs, output, lambda: _mig100_table(runs))
 
 
 @app.command()
-@explained
+@errors_reported
 def rate(
     data: DataOption = DATA,
-    copies: Annotated[int, typer.Option(help="Copies of the trace's nodes for the large fleet.", min=1)] = 4,
+    copies: Annotated[int, typer.Option(help="Copies of the nodes of the trace for the large fleet.", min=1)] = 4,
     seed: Annotated[int, typer.Option(help="Arrival order.")] = 42,
-    limit: Annotated[int, typer.Option(help="Only so many pods per copy; 0: all.", min=0)] = 0,
+    limit: Annotated[int, typer.Option(help="Number of pods per copy; 0: all.", min=0)] = 0,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Decisions per second: our rows beside one pass over all nodes, and beside a larger fleet."""
+    """Decisions per second: cost rows compared with one pass over all nodes, and with a larger fleet."""
     runs = _rate(data, copies, seed, limit or None)
     _print(runs, output, lambda: _rate_table(runs))
 
@@ -102,7 +104,7 @@ def scenario(
     files: Annotated[list[str], typer.Argument(help="YAML files with scenarios; - reads standard input.")],
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Place the jobs of scenarios and compare with what they expect. Exit code 1 unless all are ok."""
+    """Run scenarios and compare the result with their expectations. The exit code is 1 unless all are ok."""
     from apportion.lab.scenarios import report, running
 
     results = running.run_files(files)
@@ -115,13 +117,13 @@ def scenario(
 
 
 @app.command()
-@explained
+@errors_reported
 def bench(
     data: DataOption = DATA,
     seeds: Annotated[str, typer.Option(help="Arrival orders of the trace.")] = "42",
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Everything in one table: packing on the trace, MIG-100 and speed, ours beside the baselines of the same run."""
+    """Run all benchmarks: packing on the trace, MIG-100 and decision rate, each with its baselines."""
     from apportion.lab import comparison, reporting, trace
 
     reporting.say(reporting.load_line())
@@ -130,7 +132,7 @@ def bench(
         runs += _rate(data, 4, 42, None) + _openb(data, ALL, seeds, "", learned=True)
     else:
         reporting.say(
-            f"no openb trace in {data}: skipping it. Its source is {trace.SOURCE}; pass the folder as --data."
+            f"no openb trace in {data}: skipped. Its source is {trace.SOURCE}; specify the directory with --data."
         )
     runs += _mig100(ALL, "1", "")
     _print(runs, output, lambda: reporting.show(comparison.table(runs)))
@@ -197,7 +199,7 @@ def _openb_table(runs: list[Run]) -> None:
     rows = reporting.means(runs, ("variant", "policy"), numbers)
     columns = [("variant", "variant"), ("policy", "policy"), ("runs", "runs"), ("95", "95 %"), ("100", "100 %")]
     columns += [("130", "130 %"), ("decisions_per_second", "decisions/s")]
-    title = "openb: % of the GPUs allocated when so much of them was asked for"
+    title = "openb: % of GPUs allocated after requests for this share of them"
     reporting.show(reporting.table(title, rows, columns))
 
 
@@ -222,6 +224,6 @@ def _rate_table(runs: list[Run]) -> None:
     columns.append(("decisions_per_second", "decisions/s"))
     reporting.show(reporting.table(f"Decision rate ({reporting.load_line()})", runs, columns))
     rows, naive, *larger = (run["decisions_per_second"] for run in runs)
-    reporting.say(f"rows against every node: {rows / naive:.1f} times")
+    reporting.say(f"cost rows compared with every node: {rows / naive:.1f} times")
     for speed in larger:
-        reporting.say(f"larger fleet against smaller: {100 * speed / rows:.0f} %")
+        reporting.say(f"larger fleet compared with smaller: {100 * speed / rows:.0f} %")

@@ -1,7 +1,7 @@
-"""The command `apportion`: one table of commands, each imported only when it is called.
+"""The command `apportion`: a table of commands, each imported only when it is called.
 
-Planes pull in gRPC, numpy or the embedded server; `apportion --help` must not. So the group knows every
-command by name, help line and place, and loads the place on demand.
+Planes import gRPC, numpy or the embedded server; `apportion --help` must not. So the table has the name, the
+help line and the location of every command, and a command is loaded on demand.
 """
 
 from __future__ import annotations
@@ -19,45 +19,50 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Place(NamedTuple):
-    """Where a command lives: `module:attribute` and its line in the overview."""
+class Location(NamedTuple):
+    """Where a command is defined (`module:attribute`), and its line in the overview."""
 
     target: str
     help: str
 
 
 COMMANDS = {
-    "up": Place("apportion.cli.up:up", "Start an embedded cluster with emulated GPUs and all planes."),
-    "down": Place("apportion.cli.up:down", "Stop an embedded cluster and remove what it left."),
-    "demo": Place(
-        "apportion.cli.demo.command:command", "Play the story: slices made, waited for, freed, on an embedded cluster."
+    "up": Location("apportion.cli.up:up", "Start an embedded cluster with emulated GPUs and all components."),
+    "down": Location("apportion.cli.up:down", "Stop an embedded cluster and delete its files."),
+    "demo": Location("apportion.cli.demo.command:command", "Demonstrate MIG slices on an embedded cluster."),
+    "nvidia-smi": Location("apportion.cli.smi:app", "Run nvidia-smi for the emulated GPUs of a node."),
+    "why": Location("apportion.cli.why:command", "Explain why a pod is pending, and suggest the cheapest change."),
+    "top": Location("apportion.cli.top:command", "Show GPUs with their slices and pods, and pending pods, live."),
+    "snapshot": Location(
+        "apportion.cli.snapshot:command", "Save the state of the fleet and the pending pods to a file."
     ),
-    "nvidia-smi": Place("apportion.cli.smi:app", "Show the emulated GPUs of a node as nvidia-smi does."),
-    "why": Place("apportion.cli.why:command", "Say why a pod waits, and the cheapest change that would help."),
-    "top": Place("apportion.cli.top:command", "Every GPU with its slices and pods, and who waits, live."),
-    "lab": Place("apportion.cli.lab:app", "Benchmarks and trace replays of the placement core."),
-    "webhook": Place("apportion.cli.webhook:command", "Plane: admission webhook."),
-    "certs": Place("apportion.cli.certs:command", "New certificates for a webhook that runs."),
-    "scheduler": Place("apportion.cli.scheduler:command", "Plane: scheduler for slices, shares and whole GPUs."),
-    "node": Place("apportion.cli.node:command", "Plane: node agent (device plugins, slices, CDI)."),
-    "simulator": Place("apportion.cli.simulator:command", "Plane: one log of all emulated GPUs."),
-    "operator": Place("apportion.cli.operator:command", "Plane: watches over the others and reports their state."),
+    "lab": Location("apportion.cli.lab:app", "Benchmarks and trace replays of the placement core."),
+    "webhook": Location("apportion.cli.webhook:command", "Run the admission webhook."),
+    "certs": Location("apportion.cli.certs:command", "Issue new certificates for a running webhook."),
+    "scheduler": Location("apportion.cli.scheduler:command", "Run the scheduler for slices and whole GPUs."),
+    "node": Location("apportion.cli.node:command", "Run the node agent (device plugins, slices, CDI)."),
+    "simulator": Location(
+        "apportion.cli.simulator:command", "Run the GPU simulator (labels nodes, logs emulated GPUs)."
+    ),
+    "operator": Location(
+        "apportion.cli.operator:command", "Run the operator (configures the components, reports status)."
+    ),
 }
 
 
 class LazyGroup(TyperGroup):
-    """Lists commands from the table; imports one only to run it or to show its own help."""
+    """Lists commands from the table; imports a command only to run it or to show its help."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the signature is the library's
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        place = COMMANDS.get(cmd_name)
-        if place is None:
+        location = COMMANDS.get(cmd_name)
+        if location is None:
             return None
         if ctx.resilient_parsing or _overview_wanted():
-            return _stub(cmd_name, place)
-        return _load(cmd_name, place)
+            return _stub(cmd_name, location)
+        return _load(cmd_name, location)
 
 
 app = typer.Typer(
@@ -92,24 +97,24 @@ def main() -> None:
 
 
 def _overview_wanted() -> bool:
-    """Nothing but the overview is asked for: no first argument, or a help flag in its place."""
+    """Only the overview is requested: no argument, or a help flag as the first one."""
     return len(sys.argv) < 2 or sys.argv[1] in ("--help", "-h")  # noqa: PLR2004  argv[0] and the command
 
 
-def _load(name: str, place: Place) -> Any:
-    module, attribute = place.target.split(":")
+def _load(name: str, location: Location) -> Any:
+    module, attribute = location.target.split(":")
     loaded: Any = getattr(importlib.import_module(module), attribute)
     if isinstance(loaded, typer.Typer):
         command = typer.main.get_command(loaded)
         command.name = name
         return command
-    return _command(name, loaded, place.help)
+    return _command(name, loaded, location.help)
 
 
-def _stub(name: str, place: Place) -> Any:
+def _stub(name: str, location: Location) -> Any:
     def nothing() -> None: ...
 
-    return _command(name, nothing, place.help)
+    return _command(name, nothing, location.help)
 
 
 def _command(name: str, function: Callable[..., None], overview: str) -> Any:

@@ -1,4 +1,4 @@
-"""`apportion node`: the agent of one node."""
+"""`apportion node`: the node agent."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ from typing import Annotated
 
 import typer
 
+from apportion.apis.installation import NAMESPACE_ENV, Installation
+from apportion.cli import connecting
+
 
 def command(
-    node_name: Annotated[str, typer.Option(envvar="NODE_NAME", help="The Node that this agent serves.")],
-    pod_name: Annotated[str, typer.Option(envvar="POD_NAME", help="The agent's own pod.")] = "",
-    pod_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Its namespace.")] = "das-operator",
-    pod_uid: Annotated[str, typer.Option(envvar="POD_UID", help="Its uid.")] = "",
-    driver: Annotated[str, typer.Option(help="emulated, nvml, or one that another package adds.")] = "emulated",
-    kubelet_dir: Annotated[Path, typer.Option(help="The kubelet's folder.")] = Path("/var/lib/kubelet"),
-    cdi_dir: Annotated[Path, typer.Option(help="Where CDI files go.")] = Path("/var/run/cdi"),
-    state_dir: Annotated[Path, typer.Option(help="What must outlive the agent.")] = Path("/var/lib/apportion"),
-    cgroup_dir: Annotated[Path, typer.Option(help="The kernel's cgroup tree.")] = Path("/sys/fs/cgroup"),
-    listen: Annotated[str, typer.Option(help="Address of /healthz, /readyz and /metrics.")] = "0.0.0.0:9400",
-    namespace: Annotated[str, typer.Option(help="Where claims and NodeAccelerators live.")] = "das-operator",
+    node_name: Annotated[str, typer.Option(envvar="NODE_NAME", help="Name of the node of this agent.")],
+    pod_name: Annotated[str, typer.Option(envvar="POD_NAME", help="Name of the pod of this agent.")] = "",
+    pod_namespace: Annotated[
+        str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the pod of this agent.")
+    ] = Installation.namespace,
+    pod_uid: Annotated[str, typer.Option(envvar="POD_UID", help="UID of the pod of this agent.")] = "",
+    driver: Annotated[
+        str, typer.Option(help="GPU driver: emulated, nvml, or a driver of another package.")
+    ] = "emulated",
+    kubelet_dir: Annotated[Path, typer.Option(help="Directory of the kubelet.")] = Path("/var/lib/kubelet"),
+    cdi_dir: Annotated[Path, typer.Option(help="Directory for CDI files.")] = Path("/var/run/cdi"),
+    state_dir: Annotated[Path, typer.Option(help="Directory for state that survives a restart.")] = Path(
+        "/var/lib/apportion"
+    ),
+    cgroup_dir: Annotated[Path, typer.Option(help="Root of the cgroup file system.")] = Path("/sys/fs/cgroup"),
+    listen: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "0.0.0.0:9400",
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of claims and NodeAccelerators.", envvar=NAMESPACE_ENV)
+    ] = Installation.namespace,
 ) -> None:
-    """Serve a node's GPUs to its kubelet: make slices for pods, and take them back."""
+    """Offer the GPUs of a node to its kubelet: create slices for pods, and destroy them afterwards."""
     from apportion.cluster import process
     from apportion.emulation.gpus import driver as emulated
     from apportion.node import main
@@ -38,6 +49,6 @@ def command(
         state_dir=state_dir,
         cgroup_dir=cgroup_dir,
         listen=listen,
-        namespace=namespace,
+        installation=connecting.installation(namespace=namespace),
     )
     process.run(lambda: main.run(settings, {"emulated": emulated.open_driver}), name="node")

@@ -1,4 +1,4 @@
-"""`apportion operator`: the plane that watches over the others."""
+"""`apportion operator`: the plane that configures the others and reports their status."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis import names
+from apportion.apis.installation import NAMESPACE_ENV, Installation
+from apportion.cli import connecting
 
 
 class Mode(StrEnum):
@@ -18,20 +19,24 @@ class Mode(StrEnum):
 
 
 def command(
-    probes: Annotated[str, typer.Option(help="Where to serve /healthz, /readyz and /metrics.")] = "127.0.0.1:9403",
-    namespace: Annotated[str, typer.Option(help="Namespace of the planes.")] = names.DAS_NAMESPACE,
+    probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9403",
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of the components.", envvar=NAMESPACE_ENV)
+    ] = Installation.namespace,
     emulated_mode: Annotated[
-        Mode, typer.Option(help="What a DASOperator says that is made because there is none.")
+        Mode, typer.Option(help="emulatedMode of the DASOperator object if the operator has to create it.")
     ] = Mode.disabled,
     log_level: Annotated[
-        str, typer.Option(help="Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
+        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
     ] = "Normal",
 ) -> None:
-    """Apply the DASOperator's switches to the planes and report how they are doing, until stopped."""
+    """Apply the spec of the DASOperator object to the components, and report their status."""
     from apportion.cluster import process
     from apportion.operator import main
 
     settings = main.Settings(
-        probes=probes, namespace=namespace, emulated_mode="enabled" if emulated_mode is Mode.enabled else "disabled"
+        probes=probes,
+        installation=connecting.installation(namespace=namespace),
+        emulated_mode="enabled" if emulated_mode is Mode.enabled else "disabled",
     )
     process.run(lambda: main.run(settings), name="operator", level=log_level)

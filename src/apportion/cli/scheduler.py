@@ -6,34 +6,41 @@ from typing import Annotated
 
 import typer
 
+from apportion.apis.installation import NAMESPACE_ENV, Installation
+from apportion.cli import connecting
+
 
 def command(
     probes: Annotated[
-        str, typer.Option(help="Address of /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES")
+        str, typer.Option(help="Address for /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES")
     ] = "127.0.0.1:9401",
     namespace: Annotated[
-        str, typer.Option(help="Namespace of claims, NodeAccelerators and the lease.")
-    ] = "das-operator",
-    policy: Annotated[str, typer.Option(help="fragmentation, pack, spread, first-fit or best-fit.")] = "fragmentation",
+        str, typer.Option(help="Namespace of claims, NodeAccelerators and the Lease.", envvar=NAMESPACE_ENV)
+    ] = Installation.namespace,
+    policy: Annotated[
+        str, typer.Option(help="Scoring policy: fragmentation, pack, spread, first-fit or best-fit.")
+    ] = "fragmentation",
     lease_name: Annotated[
-        str, typer.Option(help="Lease that decides who leads; two names make two leaders of one cluster.")
-    ] = "das-scheduler",
-    lease_duration: Annotated[float, typer.Option(help="Seconds after which a silent leader is replaced.")] = 15.0,
+        str, typer.Option(help="Lease for leader election; all replicas must use the same one.")
+    ] = Installation.scheduler_lease,
+    lease_duration: Annotated[
+        float, typer.Option(help="Seconds after which a leader that does not renew its lease is replaced.")
+    ] = 15.0,
     log_level: Annotated[
-        str, typer.Option(help="Normal, Debug, or a Python level.", envvar="APPORTION_LOG_LEVEL")
+        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
     ] = "Normal",
 ) -> None:
-    """Place pods of das-scheduler and kai-scheduler: claims first, then the binding. One process leads."""
+    """Schedule the pods of das-scheduler and kai-scheduler. Of several replicas, one is the leader."""
     from apportion.apis.request import POLICIES
     from apportion.cluster import process
     from apportion.scheduler import main
     from apportion.scheduler.settings import Settings
 
     if policy not in POLICIES:
-        raise typer.BadParameter(f"{policy!r} is no policy: choose one of {', '.join(POLICIES)}", param_hint="--policy")
+        raise typer.BadParameter(f"{policy!r} is not a policy: use one of {', '.join(POLICIES)}", param_hint="--policy")
     settings = Settings(
         probes=probes,
-        namespace=namespace,
+        installation=connecting.installation(namespace=namespace),
         policy=policy,
         lease_name=lease_name,
         lease_duration=lease_duration,

@@ -1,4 +1,4 @@
-"""`apportion simulator`: one log of all emulated GPUs of a cluster."""
+"""`apportion simulator`: labels nodes with emulated GPUs and logs the GPUs of all nodes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 
 
 def command(
-    probes: Annotated[str, typer.Option(help="Where to serve /healthz, /readyz and /metrics.")] = "127.0.0.1:9405",
+    probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9405",
     log_level: Annotated[
-        str, typer.Option(help="Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
+        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
     ] = "Normal",
 ) -> None:
-    """Tell which emulated GPUs the nodes have, and mark nodes that were given some, until stopped."""
+    """Log the emulated GPUs of all nodes, and label nodes with emulated GPUs so that agents run there."""
     from apportion.cluster import process
     from apportion.emulation import simulator
 

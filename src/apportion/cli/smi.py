@@ -1,4 +1,4 @@
-"""`apportion nvidia-smi`: NVIDIA's command on an emulated node."""
+"""`apportion nvidia-smi`: the nvidia-smi command for emulated GPUs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ def command(
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of nvidia-smi: -L, --query-gpu=..., -h")
     ] = None,
-    node: Annotated[str, typer.Option(help="The emulated node; may be left out if there is only one.")] = "",
-    name: Annotated[str, typer.Option(help="The embedded cluster; may be left out if only one runs.")] = "",
-    root: Annotated[Path | None, typer.Option(help="Root folder of the node instead, on a real one `/`.")] = None,
+    node: Annotated[str, typer.Option(help="Name of the emulated node; optional if there is only one.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the embedded cluster; optional if only one is running.")] = "",
+    root: Annotated[
+        Path | None, typer.Option(help="Root directory of the node instead of --name and --node; `/` on a real node.")
+    ] = None,
 ) -> None:
-    """Show the emulated GPUs of a node as nvidia-smi shows real ones: table, -L, --query-gpu=... --format=csv."""
+    """Run nvidia-smi for the emulated GPUs of a node: table, -L, --query-gpu=... --format=csv."""
     machine = script.read(_script(root or _root(name, node)))
     if machine is None:
-        raise typer.BadParameter("the agent of this node has not looked at its GPUs yet: try again")
+        raise typer.BadParameter("the agent of this node has not discovered its GPUs yet: try again")
     code, text = smi.run(machine, arguments or [], datetime.now().astimezone())
     typer.echo(text, nl=False)
     raise typer.Exit(code)
@@ -40,7 +42,7 @@ def _script(root: Path) -> str:
     try:
         return (root / FILE).read_text()
     except OSError as error:
-        raise typer.BadParameter(f"{root / FILE}: {error.strerror}: no agent works on this node") from None
+        raise typer.BadParameter(f"{root / FILE}: {error.strerror}: no agent is running on this node") from None
 
 
 def _root(name: str, node: str) -> Path:
@@ -48,9 +50,9 @@ def _root(name: str, node: str) -> Path:
     running = [state for each in clusters if (state := states.read(each)) is not None and state.alive]
     if len(running) != 1:
         listed = ", ".join(state.name for state in running) or "none"
-        raise typer.BadParameter(f"embedded clusters that run: {listed}", param_hint="--name")
+        raise typer.BadParameter(f"running embedded clusters: {listed}", param_hint="--name")
     nodes = sorted(path.parents[3].name for path in Path(running[0].root).glob(f"*/{FILE}"))
     chosen = node or (nodes[0] if len(nodes) == 1 else "")
     if chosen not in nodes:
-        raise typer.BadParameter(f"{node!r}: nodes with GPUs are {', '.join(nodes) or 'none'}", param_hint="--node")
+        raise typer.BadParameter(f"{node!r}: nodes with GPUs: {', '.join(nodes) or 'none'}", param_hint="--node")
     return Path(running[0].root) / chosen

@@ -1,6 +1,6 @@
-"""What is known about embedded clusters of this machine, kept in one small file each.
+"""State files of the embedded clusters of this machine, one per cluster.
 
-`up` writes it, `down` reads it, and the next `up` removes what a killed cluster could not remove itself.
+`up` writes the file and `down` reads it; the next `up` deletes what a killed cluster left behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STARTING, READY, FAILED = "starting", "ready", "failed"
 
 
 class State(msgspec.Struct):
-    """One cluster. `started` tells its process from a later one with the same number."""
+    """One cluster. `started` distinguishes its process from a later one with the same pid."""
 
     name: str
     pid: int
@@ -30,7 +30,7 @@ class State(msgspec.Struct):
     server: str = ""
     phase: str = STARTING
     problem: str = ""
-    selected_in: str = ""  # the kubeconfig of bare kubectl that names this cluster
+    selected_in: str = ""  # the default kubeconfig of kubectl, if it selects this cluster
     selected_before: str = ""
 
     @property
@@ -75,7 +75,7 @@ def mine(name: str) -> State:
 
 
 def started_at(pid: int) -> str:
-    """When a process began, as the kernel counts it; empty if there is none, or where that cannot be told."""
+    """Start time of a process in kernel ticks; empty if it does not exist, or on systems without /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -85,9 +85,9 @@ def started_at(pid: int) -> str:
 
 
 def clean_up(state: State) -> None:
-    """Remove what a cluster that is gone has left."""
+    """Delete the files of a cluster that has ended."""
     root = Path(state.root) if state.root else None
-    if root is not None and root.name.startswith("ap-"):  # only folders that we made ourselves
+    if root is not None and root.name.startswith("ap-"):  # only directories that we created
         shutil.rmtree(root, ignore_errors=True)
     if state.kubeconfig:
         Path(state.kubeconfig).unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def clean_up(state: State) -> None:
 
 
 def stop(state: State, *, seconds: float) -> bool:
-    """End a cluster's process: politely, then without asking. Whether it obeyed."""
+    """Stop the process of a cluster with SIGTERM, then SIGKILL. Returns whether SIGTERM was enough."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(state.pid, signal.SIGTERM)
     end = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""`apportion top`: every GPU of a cluster with its slices and pods, and who waits and why, live."""
+"""`apportion top`: all GPUs of a cluster with their slices and pods, and pending pods with their reasons, live."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ REPAINT_SECONDS = 0.25
 
 def command(
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print one picture and leave.")] = False,
-    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="text or json.")] = "text",
+    once: Annotated[bool, typer.Option("--once", help="Print the current state and exit.")] = False,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="Output format: text or json.")
+    ] = "text",
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
-    """Show every GPU, its slices by pod, and pods that wait with their reasons.
+    """Show all GPUs with their slices and pods, and pending pods with their reasons.
 
-    Live on a terminal until Ctrl-C; one picture where there is no terminal, with --once or with -o json.
+    Live on a terminal until Ctrl-C; once without a terminal, with --once or with -o json.
     """
     logging.basicConfig(level=logging.ERROR)
-    with connecting.errors_told(), suppress(KeyboardInterrupt):
+    with connecting.errors_reported(), suppress(KeyboardInterrupt):
         asyncio.run(_show(kubeconfig, once=once, as_json=output == "json"))
 
 
@@ -54,7 +56,7 @@ async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:
     painter = drawing.Painter(unit_width=width)
     async with connecting.client(kubeconfig) as client:
         view = View()
-        informers = Informers(client, view)
+        informers = Informers(client, view, connecting.installation())
         await informers.load()
         if as_json:
             typer.echo(json.dumps(to_json(scene(view)), indent=2))
@@ -99,7 +101,7 @@ def _headline(shown: Scene) -> Text:
     free = sum(not gpu.slices and not gpu.owner for gpu in gpus)
     return Text(
         f"{_many(len(shown.nodes), 'node')}, {_many(len(gpus), 'GPU')}: {_many(slices, 'slice')}, "
-        f"{whole} given whole, {free} free; {_many(len(shown.waiting), 'pod')} waiting",
+        f"{whole} allocated whole, {free} free; {_many(len(shown.waiting), 'pod')} pending",
         style="bold",
     )
 

@@ -26,35 +26,44 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 BAD_INPUT, FAILURE = 2, 1
 
-Name = Annotated[str, typer.Option(help="Name of the cluster; several can run side by side.")]
+Name = Annotated[str, typer.Option(help="Name of the cluster; several clusters can run at the same time.")]
 
 
 def up(
     *,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when the cluster is ready.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Run in the background; return when the cluster is ready.")
+    ] = False,
     topology: Annotated[
         list[Path] | None,
-        typer.Option(help="YAML file with pools of nodes; or twice, a kind file and values of fake-gpu-operator."),
+        typer.Option(
+            help="Topology file with node pools; or twice: a kind file and a values file of fake-gpu-operator."
+        ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes with two emulated A100-40GB each (default 1).")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Where to write the kubeconfig.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Number of nodes with two emulated A100-40GB each (default 1).")
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Path of the kubeconfig to write.")] = None,
     name: Name = "apportion",
     select: Annotated[
-        bool, typer.Option("--select", help="Make it the cluster of bare kubectl, as kind does; `down` undoes it.")
+        bool,
+        typer.Option("--select", help="Select the cluster in the default kubeconfig, like kind; `down` reverts this."),
     ] = False,
-    bare: Annotated[bool, typer.Option("--bare", help="Only the cluster, without the planes of Apportion.")] = False,
-    port: Annotated[int, typer.Option(help="Port of the API server; 0 takes a free one.")] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds in which the planes must be ready.")] = 90.0,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Start only the cluster, without the components of Apportion.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of the API server; 0 selects a free port.")] = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait until the components are ready.")] = 90.0,
     restart_backoff: Annotated[
-        float, typer.Option(help="Seconds before the second restart of a container that crashed; doubles each time.")
+        float, typer.Option(help="Seconds before the second restart of a crashed container; doubles each time.")
     ] = 10.0,
     log_level: Annotated[
-        str, typer.Option(help="Debug, Info, Warning or Error.", envvar="APPORTION_LOG_LEVEL")
+        str, typer.Option(help="Log level: Debug, Info, Warning or Error.", envvar="APPORTION_LOG_LEVEL")
     ] = "Warning",
 ) -> None:
-    """Start an embedded cluster: API server, controllers, nodes with emulated GPUs, and all planes.
+    """Start an embedded cluster: API server, controllers, nodes with emulated GPUs, and all components.
 
-    Without --detach it runs until Ctrl-C. Nothing is kept: objects live in memory.
+    Without --detach it runs until Ctrl-C. All objects are in memory only.
     """
     target = (kubeconfig or states.kubeconfig_path(name)).absolute()
     plan = _plan(topology or [], nodes, name)
@@ -74,9 +83,9 @@ def up(
 def down(
     *,
     name: Name = "apportion",
-    timeout: Annotated[float, typer.Option(help="Seconds to end in before it is killed.")] = 20.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait before the cluster is killed.")] = 20.0,
 ) -> None:
-    """Stop an embedded cluster and remove what it left."""
+    """Stop an embedded cluster and delete its files."""
     state = states.read(name)
     if state is None:
         typer.echo(f"no cluster {name!r} is running")
@@ -84,7 +93,7 @@ def down(
     if state.alive:
         states.stop(state, seconds=timeout)
     states.clean_up(state)
-    typer.echo(f"cluster {name!r} is gone")
+    typer.echo(f"cluster {name!r} stopped")
 
 
 class _Run:
@@ -109,24 +118,26 @@ class _Run:
         try:
             async with cluster:
                 self._note(server=cluster.url)
-                _say(f"API server on {cluster.url}, {len(cluster.kubelets)} node(s) ready")
+                _say(f"API server at {cluster.url}, {len(cluster.kubelets)} node(s) ready")
                 if not self._bare:
                     await self._install(cluster)
                 if self._select:
-                    self._take_over()
-                _say(f"ready after {time.monotonic() - began:.1f} s; use it with")
+                    self._select_context()
+                _say(f"ready after {time.monotonic() - began:.1f} s. To use the cluster:")
                 _say(f"  export KUBECONFIG={self._kubeconfig}")
                 self._note(phase=states.READY)
                 await asyncio.Event().wait()
         except OSError as error:
             if self._port and error.errno == errno.EADDRINUSE:
-                raise OSError(f"port {self._port} is in use: give another --port, or none to get a free one") from None
+                raise OSError(
+                    f"port {self._port} is in use: specify another --port, or omit it to use a free port"
+                ) from None
             raise
         finally:
             states.clean_up(self._state)
 
-    def _take_over(self) -> None:
-        """From now on kubectl without options speaks to this cluster."""
+    def _select_context(self) -> None:
+        """Make this cluster the default of kubectl."""
         path = contexts.default_path()
         self._note(selected_in=str(path))
         try:
@@ -135,7 +146,7 @@ class _Run:
             self._note(phase=states.FAILED, problem=str(error))
             raise OSError(str(error)) from None
         self._note(selected_before=before)
-        _say(f"context {self._state.name} is selected in {path}")
+        _say(f"context {self._state.name} selected in {path}")
 
     async def _install(self, cluster: EmbeddedCluster) -> None:
         from apportion import manifests
@@ -161,7 +172,7 @@ def _plan(paths: list[Path], nodes: int | None, name: str) -> Topology:
     from apportion.emulation.cluster import topology
 
     if paths and nodes is not None:
-        raise typer.BadParameter("--nodes and --topology exclude each other: the file says how many nodes there are")
+        raise typer.BadParameter("--nodes and --topology cannot be used together: the topology file defines the nodes")
     try:
         return topology.load(*paths, cluster=name) if paths else topology.default(1 if nodes is None else nodes)
     except topology.TopologyError as error:
@@ -169,10 +180,10 @@ def _plan(paths: list[Path], nodes: int | None, name: str) -> Topology:
 
 
 def _take_name(name: str) -> None:
-    """One cluster per name; what a killed one left is removed."""
+    """One cluster per name; files of a killed cluster are deleted."""
     if not _NAME.fullmatch(name):
         raise typer.BadParameter(
-            f"{name!r} is no name: use letters, digits, '-', '_' and '.', at most 63 of them", param_hint="--name"
+            f"{name!r} is not a valid name: use at most 63 letters, digits, '-', '_' and '.'", param_hint="--name"
         )
     before = states.read(name)
     if before is None:
@@ -180,7 +191,7 @@ def _take_name(name: str) -> None:
     if before.alive and before.pid != os.getpid():
         typer.echo(
             f"cluster {name!r} is already running (process {before.pid}): stop it with `apportion down --name {name}`"
-            " or give another --name",
+            " or use another --name",
             err=True,
         )
         raise typer.Exit(FAILURE)
@@ -188,7 +199,7 @@ def _take_name(name: str) -> None:
 
 
 def _detach(name: str) -> None:
-    """Run the same command in a session of its own and wait until it is ready, showing what it says."""
+    """Run the same command in its own session, print its output, and wait until it is ready."""
     log = states.log_path(name)
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     arguments = [word for word in sys.argv[1:] if word not in ("--detach", "-d")]
@@ -206,7 +217,7 @@ def _detach(name: str) -> None:
         state = states.read(name)
         if child.poll() is not None:
             _show(log, shown)
-            typer.echo(f"cluster {name!r} did not come up; its log is {log}", err=True)
+            typer.echo(f"cluster {name!r} did not start; its log is {log}", err=True)
             raise typer.Exit(FAILURE)
         if state is not None and state.pid == child.pid and state.phase == states.READY:
             _show(log, shown)

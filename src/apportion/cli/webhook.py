@@ -7,80 +7,83 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis import names
+from apportion.apis.installation import Installation
+from apportion.cli import connecting
 
 
 def command(
-    listen: Annotated[str, typer.Option(help="Where to serve reviews over TLS.")] = "127.0.0.1:8443",
-    probes: Annotated[str, typer.Option(help="Where to serve /healthz, /readyz and /metrics.")] = "127.0.0.1:9402",
+    listen: Annotated[str, typer.Option(help="Address for admission reviews (TLS).")] = "127.0.0.1:8443",
+    probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9402",
     serve: Annotated[
-        str, typer.Option(help="Which rules to serve, with commas between: slices, guard, fallback.")
+        str, typer.Option(help="Rules to serve, separated by commas: slices, guard, fallback.")
     ] = "slices,guard",
     namespace: Annotated[
         str, typer.Option(help="Namespace of the Service and the certificates.")
-    ] = names.DAS_NAMESPACE,
-    service: Annotated[str, typer.Option(help="Service under which API servers call us.")] = names.WEBHOOK_SERVICE,
+    ] = Installation.namespace,
+    service: Annotated[str, typer.Option(help="Service of the webhook.")] = Installation.webhook_service,
     secret: Annotated[
-        str, typer.Option(help="Secret with the certificates; made and renewed if it is not there.")
-    ] = names.WEBHOOK_CERTIFICATE_SECRET,
+        str, typer.Option(help="Secret for the certificates; created and renewed by the webhook.")
+    ] = Installation.webhook_secret,
     certificates: Annotated[
-        Path | None, typer.Option(help="Folder with ca.crt, tls.crt and tls.key instead of the Secret.")
+        Path | None, typer.Option(help="Directory with ca.crt, tls.crt and tls.key, instead of the Secret.")
     ] = None,
     runtime_class: Annotated[
         str,
         typer.Option(
-            help="Runtime class for pods with slices that name none, if it exists; empty: none.",
+            help="Runtime class for pods with slices that set none, if it exists; empty: none.",
             envvar="APPORTION_RUNTIME_CLASS",
         ),
     ] = "",
     exempt: Annotated[
         str,
         typer.Option(
-            help="Namespaces whose pods may name GPUs by hand, with commas between; empty: the system's own.",
+            help="Namespaces whose pods may select GPUs directly, separated by commas; empty: system namespaces.",
             envvar="APPORTION_EXEMPT_NAMESPACES",
         ),
     ] = "",
     tiers: Annotated[
         str,
-        typer.Option(help="The cluster's fallback ladder, largest first.", envvar="APPORTION_FALLBACK_TIERS"),
+        typer.Option(help="Fallback tiers of the cluster, largest first.", envvar="APPORTION_FALLBACK_TIERS"),
     ] = "7g.70gb > 3g.40gb > 2g.20gb > 1g.10gb",
     promise_seconds: Annotated[
         float,
-        typer.Option(help="How long a promise holds whose pod never comes.", envvar="APPORTION_PROMISE_SECONDS"),
+        typer.Option(
+            help="Seconds after which a promise expires if its pod is not observed.", envvar="APPORTION_PROMISE_SECONDS"
+        ),
     ] = 30.0,
     log_level: Annotated[
-        str, typer.Option(help="Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
+        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
     ] = "Normal",
 ) -> None:
-    """Serve admission reviews until stopped."""
+    """Serve admission reviews for slices, validation and fallback."""
     from apportion.admission import main
     from apportion.admission.fallback import tiers as ladder
     from apportion.admission.fallback.decision_rounds import Patience
-    from apportion.admission.guard import EXEMPT
     from apportion.apis.errors import InputError
     from apportion.cluster import process
 
     parts = tuple(dict.fromkeys(part.strip() for part in serve.split(",")))
     if not parts or not set(parts) <= set(main.PARTS):
-        raise typer.BadParameter(f"{serve!r}: name one or more of {', '.join(main.PARTS)}", param_hint="--serve")
+        raise typer.BadParameter(f"{serve!r}: specify one or more of {', '.join(main.PARTS)}", param_hint="--serve")
     try:
         steps = ladder.parse(tiers, "--tiers")
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="--tiers") from None
     if not 0 < promise_seconds < float("inf"):
         raise typer.BadParameter(
-            f"{promise_seconds:g}: write a number of seconds above 0, such as 30", param_hint="--promise-seconds"
+            f"{promise_seconds:g}: specify a number of seconds above 0, such as 30", param_hint="--promise-seconds"
         )
     settings = main.Settings(
         listen=listen,
         probes=probes,
         serve=parts,
+        installation=connecting.installation(),
         namespace=namespace,
         service=service,
         secret=secret,
         certificates=certificates,
         runtime_class=runtime_class or None,
-        exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()) or EXEMPT,
+        exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()),
         tiers=steps,
         patience=Patience(lifetime=promise_seconds),
     )

@@ -1,4 +1,4 @@
-"""`apportion why POD`: what keeps a pod from running, in numbers, and the cheapest change that would help."""
+"""`apportion why POD`: why a pod is pending, with numbers, and the cheapest change."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ def command(
     pod: Annotated[str, typer.Argument(help="Name of the pod, or NAMESPACE/NAME.")],
     *,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = None,
-    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="text or json.")] = "text",
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="Output format: text or json.")
+    ] = "text",
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
-    """Say why a pod waits: the layer that holds it, numbers per group of nodes, the cheapest change that helps.
+    """Explain why a pod is pending: the blocking layer, numbers per group of nodes, and the cheapest change.
 
-    The answer is worked out from the cluster as it is now, by the code that the scheduler runs. Exit code 0 if
-    there is an answer, 1 if the pod or the cluster cannot be found.
+    The answer is computed from the current state of the cluster, with the code of the scheduler. The exit code is 0
+    if there is an answer, and 1 if the pod or the cluster is not found.
     """
     logging.basicConfig(level=logging.ERROR)
     given, _, name = pod.rpartition("/")
     if not name or (given and namespace and given != namespace):
-        typer.echo(f"{pod!r} names no pod of namespace {namespace}: give NAME, or NAMESPACE/NAME", err=True)
+        typer.echo(f"{pod!r} is not a pod of namespace {namespace}: use NAME, or NAMESPACE/NAME", err=True)
         raise typer.Exit(connecting.BAD_INPUT)
-    with connecting.errors_told():
+    with connecting.errors_reported():
         answer = asyncio.run(_ask(name, given or namespace or connecting.namespace(kubeconfig), kubeconfig))
     typer.echo(json.dumps(as_json(answer), indent=2) if output == "json" else as_text(answer))
 
@@ -54,23 +56,25 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
         view = View()
-        informers = Informers(client, view)
+        informers = Informers(client, view, connecting.installation())
         await informers.load()
         current = informers.pods.get(name, namespace)
         answer = why.answer(view, current or pod, Policy())
         if answer.state is why.State.FITS and not await _somebody_leads(client):
-            return replace(answer, sentence=f"{answer.sentence} But no scheduler leads: is das-scheduler running?")
+            return replace(
+                answer, sentence=f"{answer.sentence} But there is no leader: check that das-scheduler is running."
+            )
         return answer
 
 
 async def _somebody_leads(client: Client) -> bool:
     """False only if it is certain: a lease that may not be read says nothing."""
-    from apportion.apis import names
     from apportion.apis.kinds import LEASES
     from apportion.cluster import errors
 
+    installation = connecting.installation()
     try:
-        lease = await client.get(LEASES, names.SCHEDULER_LEASE, namespace=names.DAS_NAMESPACE)
+        lease = await client.get(LEASES, installation.scheduler_lease, namespace=installation.namespace)
     except errors.NotFound:
         return False
     except errors.ApiError:
@@ -123,20 +127,20 @@ def as_text(answer: Answer) -> str:
             "  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
         ]
     if answer.told and answer.told != answer.sentence:
-        lines += ["", f"  The pod's condition says: {answer.told}"]
+        lines += ["", f"  Condition of the pod: {answer.told}"]
     return "\n".join(lines)
 
 
 def _headline(answer: Answer) -> str:
     if answer.layer:
-        return f"is held up by: {answer.layer}"
+        return f"is blocked by: {answer.layer}"
     return {
-        "fits": "can be placed, and waits for its scheduler",
-        "placed": "is placed",
+        "fits": "can be scheduled",
+        "placed": "is scheduled",
         "running": "is running",
-        "ended": "has ended",
+        "ended": "has terminated",
         "leaving": "is being deleted",
-        "foreign": "is not ours",
+        "foreign": "belongs to another scheduler",
     }[answer.state]
 
 

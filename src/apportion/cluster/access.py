@@ -37,7 +37,7 @@ def in_cluster() -> Transport:
     try:
         tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     except OSError as error:
-        raise ConfigError(f"the service account folder {folder} has no readable ca.crt: {error}") from error
+        raise ConfigError(f"cannot read ca.crt in the service account directory {folder}: {error}") from error
     address = f"[{host}]" if ":" in host else host
     return HttpTransport(f"https://{address}:{port}", tls=tls, credentials=credentials.token_file(folder / "token"))
 
@@ -46,7 +46,7 @@ def from_kubeconfig(path: str | Path | None = None, *, context: str | None = Non
     config = load(path)
     chosen = context or config.get("current-context")
     if not chosen:
-        raise ConfigError("the kubeconfig has no current-context: choose one with kubectl config use-context")
+        raise ConfigError("the kubeconfig has no current-context: set one with kubectl config use-context")
     selected = _entry(config, "contexts", chosen, "context")
     cluster = _entry(config, "clusters", selected.get("cluster"), "cluster")
     user = _entry(config, "users", selected["user"], "user") if selected.get("user") else {}
@@ -54,7 +54,7 @@ def from_kubeconfig(path: str | Path | None = None, *, context: str | None = Non
     if not server:
         raise ConfigError(f"cluster {selected.get('cluster')!r} of the kubeconfig has no server")
     if cluster.get("proxy-url"):
-        raise ConfigError(f"cluster {selected.get('cluster')!r} asks for proxy-url, which is not supported")
+        raise ConfigError(f"cluster {selected.get('cluster')!r} uses proxy-url, which is not supported")
     tls = _tls(cluster, user) if server.startswith("https") else None
     return HttpTransport(
         server,
@@ -96,7 +96,7 @@ def _files(path: str | Path | None) -> list[Path]:
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise ConfigError(f"there is no kubeconfig {path}: set KUBECONFIG, or start a cluster with `apportion up`")
+        raise ConfigError(f"kubeconfig {path} does not exist: set KUBECONFIG, or start a cluster with `apportion up`")
     return path
 
 
@@ -104,9 +104,9 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"the kubeconfig {file} cannot be read: {error}") from error
+        raise ConfigError(f"cannot read the kubeconfig {file}: {error}") from error
     if not isinstance(config, dict):
-        raise ConfigError(f"the kubeconfig {file} holds no mapping")
+        raise ConfigError(f"the kubeconfig {file} is not a mapping")
     return config
 
 
@@ -128,7 +128,7 @@ def _entry(config: Mapping[str, Any], section: str, name: str | None, field: str
         if entry.get("name") == name:
             body: dict[str, Any] = entry.get(field) or {}
             return body
-    raise ConfigError(f"the kubeconfig names {field} {name!r} but does not define it")
+    raise ConfigError(f"the kubeconfig does not define {field} {name!r}")
 
 
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
@@ -146,7 +146,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
             _decoded(user.get("client-key-data")) or _text(user.get("client-key")),
         )
     except (OSError, ValueError) as error:
-        raise ConfigError(f"a certificate of the kubeconfig cannot be used: {error}") from error
+        raise ConfigError(f"invalid certificate in the kubeconfig: {error}") from error
     return context
 
 
@@ -171,7 +171,7 @@ def _credentials(user: Mapping[str, Any], cluster: Mapping[str, Any], tls: ssl.S
             on_certificate=lambda cert, key: load_client_certificate(tls, cert, key) if tls else None,
         )
     if user.get("auth-provider"):
-        raise ConfigError("the kubeconfig's auth-provider was removed from Kubernetes: use an exec plugin instead")
+        raise ConfigError("auth-provider in the kubeconfig is no longer supported by Kubernetes: use an exec plugin")
     return None
 
 

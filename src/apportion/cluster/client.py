@@ -419,7 +419,7 @@ async def _stream(response: Response) -> AsyncIterator[bytes]:
 def _named(name: str) -> str:
     """A name as a path segment; an empty one would silently address the whole collection."""
     if not name:
-        raise ValueError("an object name is needed here and was empty")
+        raise ValueError("the object name is empty")
     return name
 
 

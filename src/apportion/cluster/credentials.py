@@ -40,7 +40,7 @@ def token_file(path: Path) -> Credentials:
                 cached["authorization"] = f"Bearer {path.read_text().strip()}"  # noqa: ASYNC240  a few bytes in memory
             except OSError as error:
                 if not cached:
-                    raise ConfigError(f"the token file {path} cannot be read: {error}") from error
+                    raise ConfigError(f"cannot read the token file {path}: {error}") from error
             read_at = time.monotonic()
         return cached
 
@@ -58,7 +58,7 @@ class ExecPlugin:
         on_certificate: Callable[[str, str | None], None],
     ) -> None:
         if not spec.get("command"):
-            raise ConfigError("the kubeconfig's exec plugin has no command")
+            raise ConfigError("the exec plugin in the kubeconfig has no command")
         self._spec = spec
         self._cluster = cluster
         self._on_certificate = on_certificate
@@ -100,13 +100,13 @@ class ExecPlugin:
             )
         except OSError as error:
             hint = spec.get("installHint") or "is it installed?"
-            raise ConfigError(f"the exec plugin {command[0]!r} does not start: {error}; {hint}") from error
+            raise ConfigError(f"the exec plugin {command[0]!r} cannot be started: {error}; {hint}") from error
         try:
             output, _ = await asyncio.wait_for(process.communicate(), EXEC_SECONDS)
         except TimeoutError as error:
             process.kill()
             await process.wait()
-            raise ConfigError(f"the exec plugin {command[0]!r} did not answer in {EXEC_SECONDS:.0f} s") from error
+            raise ConfigError(f"the exec plugin {command[0]!r} did not respond within {EXEC_SECONDS:.0f} s") from error
         return _status(command[0], process.returncode, output)
 
 
@@ -116,7 +116,7 @@ def _status(command: str, code: int | None, output: bytes) -> Mapping[str, Any]:
     try:
         status: Mapping[str, Any] = json.loads(output)["status"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"the exec plugin {command!r} printed no ExecCredential with a status") from error
+        raise ConfigError(f"the exec plugin {command!r} did not print an ExecCredential with a status") from error
     return status
 
 

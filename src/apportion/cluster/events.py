@@ -152,7 +152,7 @@ class Recorder:
                     while not self._queue.empty():
                         await self._write_one()
             except TimeoutError:
-                log.debug("%d events were not written", self._queue.qsize())
+                log.debug("%d events could not be written", self._queue.qsize())
             raise
 
     async def flush(self) -> None:
@@ -165,7 +165,7 @@ class Recorder:
             await self._write(note)
         except errors.ClusterError as error:
             self.dropped += 1
-            log.debug("event %s for %s is lost: %s", note.reason, note.regarding.name, error)
+            log.debug("cannot write event %s for %s: %s", note.reason, note.regarding.name, error)
         finally:
             self._queue.task_done()
 

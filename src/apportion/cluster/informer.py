@@ -128,7 +128,7 @@ class Informer(Generic[T]):
                     await self._watch()
                     await asyncio.sleep(FIRST_BACKOFF_SECONDS)  # a server that ends each watch at once is not hammered
             except errors.Gone:
-                log.debug("%s: version %s is gone, listing again", self.kind.plural, self._version)
+                log.debug("%s: resourceVersion %s has expired, listing again", self.kind.plural, self._version)
             except errors.ClusterError as error:
                 level = logging.WARNING if backoff > 1 else logging.DEBUG
                 log.log(level, "%s: %s; listing again", self.kind.plural, error)
@@ -191,7 +191,7 @@ class Informer(Generic[T]):
         try:
             listener(old, new)
         except Exception:
-            log.exception("%s: a listener failed", self.kind.plural)
+            log.exception("%s: error in a listener", self.kind.plural)
 
 
 def _key(obj: Any) -> Key:

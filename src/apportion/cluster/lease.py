@@ -88,10 +88,10 @@ class Election:
         try:
             while True:
                 await self._campaign()
-                log.info("leading as %s", self.identity)
+                log.info("became leader as %s", self.identity)
                 if await self._reign(lead):
                     return
-                log.warning("lost the lease %s to %s", self._name, self.leader or "nobody yet")
+                log.warning("lost the lease %s to %s", self._name, self.leader or "no other process yet")
         finally:
             await self._release()
 
@@ -127,7 +127,7 @@ class Election:
             async with asyncio.timeout(self._renew_deadline / 2):
                 taken = await self._try()
         except (errors.ClusterError, TimeoutError) as error:
-            log.debug("lease %s: %s", self._name, error or "no answer in time")
+            log.debug("lease %s: %s", self._name, error or "timeout")
             return False
         if taken:
             self._renewed = started

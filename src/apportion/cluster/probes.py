@@ -42,7 +42,7 @@ def address(listen: str) -> tuple[str, int]:
     """`host:port`, `:port` (all interfaces) or `[v6]:port`."""
     host, _, port = listen.rpartition(":")
     if not port.isdigit():
-        raise ValueError(f"{listen!r} is no address to listen on: write host:port, for example 127.0.0.1:9401")
+        raise ValueError(f"{listen!r} is not a valid address: use host:port, for example 127.0.0.1:9401")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
@@ -51,7 +51,7 @@ def _answer(checks: Mapping[str, Check]) -> Handler:
         bad = {name: result for name, check in checks.items() if (result := check()) is not True}
         if not bad:
             return web.Response(text="ok\n")
-        lines = [f"{name}: {result or 'not yet'}" for name, result in bad.items()]
+        lines = [f"{name}: {result or 'not ready'}" for name, result in bad.items()]
         return web.Response(status=503, text="\n".join(lines) + "\n")
 
     return handler

@@ -63,13 +63,13 @@ def _guarded(main: Callable[[], Awaitable[None]]) -> int:
         if expected is not None and len(_leaves(expected)) == len(_leaves(group)):
             log.critical("%s", "; ".join(str(leaf) for leaf in _leaves(group)))
         else:
-            log.critical("ended by an unforeseen error", exc_info=group)
+            log.critical("terminated by an unexpected error", exc_info=group)
         return 1
     except OSError as error:
         log.critical("%s", error)
         return 1
     except Exception:
-        log.critical("ended by an unforeseen error", exc_info=True)
+        log.critical("terminated by an unexpected error", exc_info=True)
         return 1
 
 

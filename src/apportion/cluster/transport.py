@@ -145,7 +145,7 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for chunk in response.content.iter_any():
             yield chunk
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise errors.Unreachable(f"the stream broke off: {error or type(error).__name__}") from error
+        raise errors.Unreachable(f"the connection was interrupted: {error or type(error).__name__}") from error
     finally:
         with suppress(asyncio.CancelledError):
             response.close()
@@ -153,4 +153,4 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 def _describe(server: str, error: BaseException) -> str:
     text = str(error) or type(error).__name__
-    return f"{server} does not answer: {text}"
+    return f"{server} is not reachable: {text}"

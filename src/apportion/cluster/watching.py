@@ -67,7 +67,7 @@ def _event(line: bytes, into: type[T], kind: Kind) -> WatchEvent[T]:
     try:
         item = wire.decode(raw.object, into)
     except msgspec.ValidationError as error:
-        log.error("%s cannot be read and is left out: %s", wire.describe(raw.object, kind), error)  # noqa: TRY400
+        log.error("ignoring invalid object %s: %s", wire.describe(raw.object, kind), error)  # noqa: TRY400
         namespace, name, _, version = wire.identify(wire.decode(raw.object, dict))
         return WatchEvent(DELETED, None, version, (namespace, name))
     return WatchEvent(raw.type, item, wire.identify(item).resource_version)

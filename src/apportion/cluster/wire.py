@@ -81,7 +81,7 @@ def decode_items(data: bytes, into: type[T], kind: Kind) -> tuple[list[T], ListM
         try:
             item = decode(raw, into)
         except msgspec.ValidationError as error:
-            log.error("%s cannot be read and is left out: %s", describe(raw, kind), error)  # noqa: TRY400
+            log.error("ignoring invalid object %s: %s", describe(raw, kind), error)  # noqa: TRY400
             continue
         if isinstance(item, dict):  # servers leave these out of list items
             item.setdefault("apiVersion", kind.api_version)

@@ -117,10 +117,10 @@ class WorkQueue(Generic[K]):
                 self._failures.pop(key, None)
             except ClusterError as error:
                 again = self._failed(key)
-                log.warning("%s: %s: %s; again in %.1f s", self.name, key, error, again)
+                log.warning("%s: %s: %s; retrying in %.1f s", self.name, key, error, again)
             except Exception:
                 again = self._failed(key)
-                log.exception("%s: %s failed; again in %.1f s", self.name, key, again)
+                log.exception("%s: %s failed; retrying in %.1f s", self.name, key, again)
             finally:
                 self._running.discard(key)
                 if key in self._dirty:

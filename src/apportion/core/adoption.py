@@ -24,13 +24,13 @@ def obstacle(fleet: Fleet, request: Request, held: tuple[HeldSlice, ...]) -> str
     """Why the pod cannot keep these slices; None if it can."""
     wanted = {claim_name(request.uid, want.container, want.index): want.profile for want in request.slices}
     if any(wanted.get(each.key) != each.placement.profile for each in held):
-        return "it does not ask for them any more"
+        return "the pod no longer requests them"
     homes = {fleet.gpu_nodes.get(each.gpu, "") for each in held} | {each.node for each in held if each.node}
     if len(homes) != 1:
-        return "its claims are on different nodes, or on a GPU that is gone"
+        return "they are on different nodes, or on a GPU that no longer exists"
     node = fleet.nodes.get(homes.pop())
     if node is None or node.facts is None:
-        return "the node of its claims is gone"
+        return "their node no longer exists"
     return _against(fleet, node, request, held)
 
 
@@ -56,7 +56,7 @@ def _against(fleet: Fleet, node: NodeState, request: Request, held: tuple[HeldSl
         or storage.against(fleet, node, request)
     )
     if reason is not None:
-        return f"node {node.name} no longer takes it ({reason.code})"
+        return f"node {node.name} is no longer suitable ({reason.code})"
     if any(_overlapped(fleet, each) for each in held):
         return "another claim overlaps them"
     return None

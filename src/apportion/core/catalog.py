@@ -76,7 +76,9 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
         for name, start in layout:
             profile = self.profile(name)
             if profile is None or start not in profile.starts:
-                raise CatalogError("layout", f"{name}@{start}", f"{self.id} has no such place", code="IllegalLayout")
+                raise CatalogError(
+                    "layout", f"{name}@{start}", f"{self.id} has no such placement", code="IllegalLayout"
+                )
             starts.setdefault(profile.name, []).append(start)
         kept = tuple(
             msgspec.structs.replace(profile, starts=tuple(sorted(starts[profile.name])))
@@ -169,7 +171,7 @@ class Catalog:
         """Refuse a profile that no model has, and say which ones exist."""
         if any(model.profile(name) for model in self._models.values()):
             return
-        raise ProfileError(field, name, f"no GPU model has it; profiles are {', '.join(self.profile_names())}")
+        raise ProfileError(field, name, f"no GPU model has it; known profiles: {', '.join(self.profile_names())}")
 
     def require_memory(self, mib: int, field: str = "memory") -> None:
         """Refuse more memory than the largest known GPU has."""
@@ -185,30 +187,30 @@ def check(model: Model) -> None:
     """Refuse geometry that contradicts itself."""
     where = f"models[{model.id}]"
     if not 0 <= model.units <= LARGEST_UNITS:
-        raise CatalogError(f"{where}.units", model.units, f"must lie between 0 and {LARGEST_UNITS}")
+        raise CatalogError(f"{where}.units", model.units, f"must be between 0 and {LARGEST_UNITS}")
     if not 0 <= model.memory_mib <= LARGEST_MEMORY_MIB:
-        raise CatalogError(f"{where}.memory_mib", model.memory_mib, f"must lie between 0 and {LARGEST_MEMORY_MIB}")
+        raise CatalogError(f"{where}.memory_mib", model.memory_mib, f"must be between 0 and {LARGEST_MEMORY_MIB}")
     seen: set[str] = set()
     for profile in model.profiles:
         at = f"{where}.profiles[{profile.name}]"
         if not spelling.well_formed(profile.name):
             raise CatalogError(f"{at}.name", profile.name, "must look like 1g.5gb or 1g.5gb+me")
         if {profile.name, *profile.aliases} & seen:
-            raise CatalogError(f"{at}.name", profile.name, "each profile may be listed once", code="DuplicateProfile")
+            raise CatalogError(f"{at}.name", profile.name, "each profile must be listed once", code="DuplicateProfile")
         seen |= {profile.name, *profile.aliases}
         _check_places(at, profile, model.units)
 
 
 def _check_places(at: str, profile: Profile, units: int) -> None:
     if not 1 <= profile.size <= units:
-        raise CatalogError(f"{at}.size", profile.size, f"must lie between 1 and the model's {units} units")
+        raise CatalogError(f"{at}.size", profile.size, f"must be between 1 and the model's {units} units")
     if not profile.starts:
-        raise CatalogError(f"{at}.starts", profile.starts, "needs at least one place")
+        raise CatalogError(f"{at}.starts", profile.starts, "requires at least one placement")
     if profile.limit < 0:
         raise CatalogError(f"{at}.limit", profile.limit, "must not be negative")
     for start in profile.starts:
         if not 0 <= start <= units - profile.size:
-            raise CatalogError(f"{at}.starts", start, f"{profile.size} units from there leave the {units} units")
+            raise CatalogError(f"{at}.starts", start, f"{profile.size} units from there exceed the {units} units")
     ordered = sorted(profile.starts)
     for first, second in pairwise(ordered):
         if second - first < profile.size:

@@ -98,7 +98,7 @@ def _beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlic
         found = placement_beside(fleet, request, policy.for_request(request), held)
         if found is not None:
             return found
-        problem = "they do not suffice"
+        problem = "they are not sufficient"
     return refusals.of_pod(request, Code.CLAIMS_GIVEN_UP, problem)
 
 

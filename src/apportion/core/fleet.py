@@ -161,6 +161,16 @@ class Fleet:
         self._note(self._restore_pod, state.pods[uid], node, state.devices_of(uid))
         self._drop_pod(uid)
 
+    def set_devices(self, node: str, devices: Mapping[str, tuple[str, ...]]) -> None:
+        """Which whole GPUs pods of a node have, as the kubelet recorded it; for other pods any free ones stand in."""
+        state = self.nodes.get(node)
+        known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
+        if state is None or all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items()):
+            return
+        self._note(self._restore_gpus, node, _offer_of(state))
+        state.reassign_devices(known)
+        state.touch()
+
     def set_releasing(self, uid: str, *, releasing: bool) -> None:
         """A pod was told to go: it holds what it has until it is gone, and that can be reserved for others."""
         if (uid in self.releasing) == releasing or uid not in self.pod_nodes:

@@ -81,7 +81,7 @@ class Gpu:
     def place_slice(self, key: str, profile: str, start: int, owner: str) -> None:
         shape = self.grid.shape(profile)
         if not self.takes_slices or shape is None:
-            raise LedgerError("NotSliceable", f"GPU {self.uuid} ({self.use}) takes no {profile}")
+            raise LedgerError("NotSliceable", f"GPU {self.uuid} ({self.use}) cannot have a slice {profile}")
         if key in self.slices:
             raise LedgerError("DuplicateKey", f"slice {key} is already on GPU {self.uuid}")
         if not self.grid.legal(self.state, shape, start):
@@ -132,12 +132,12 @@ class Gpu:
 
     def give_whole(self, owner: str) -> None:
         if not self.takes_whole:
-            raise LedgerError("NotFree", f"GPU {self.uuid} ({self.use}) cannot be given whole")
+            raise LedgerError("NotFree", f"GPU {self.uuid} ({self.use}) cannot be allocated whole")
         self.whole = owner
 
     def take_back(self) -> str:
         if self.whole is None:
-            raise LedgerError("UnknownKey", f"GPU {self.uuid} is not given whole")
+            raise LedgerError("UnknownKey", f"GPU {self.uuid} is not allocated whole")
         owner, self.whole = self.whole, None
         return owner
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from apportion.apis import names
 from apportion.apis.noderules import HostPort
@@ -182,17 +182,24 @@ class NodeState:
     def devices_of(self, uid: str) -> tuple[str, ...]:
         return self.wholes.get(uid, ())
 
-    def reassign_devices(self) -> None:
-        """Write whole GPUs down again after the node's GPUs were reported anew: known ones first."""
+    def reassign_devices(self, recorded: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """Write whole GPUs down again: for pods with `recorded` ones exactly these, others keep theirs if they can."""
+        recorded = recorded or {}
         self._lift_reservations()
-        known, self.wholes = self.wholes, {}
-        for uid in sorted(known):
-            self._give_devices(self.pods[uid], known[uid], only_these=True)
-        for uid in sorted(self.pods):
-            request = self.pods[uid]
-            if request.whole_gpus and not _reserves(request):
-                self._give_devices(request, self.wholes.get(uid, ()))
+        before, self.wholes = self.wholes, {}
+        for gpu in self.gpus.values():
+            gpu.whole = None
+        self.restore_devices({uid: found for uid in recorded if (found := self.present(recorded[uid]))})
+        others = [uid for uid in sorted(self.pods) if uid not in recorded and self.pods[uid].whole_gpus]
+        others = [uid for uid in others if not _reserves(self.pods[uid])]
+        for uid in others:
+            self._give_devices(self.pods[uid], before.get(uid, ()), only_these=True)
+        for uid in others:
+            self._give_devices(self.pods[uid], self.wholes.get(uid, ()))
         self.place_reservations()
+
+    def present(self, uuids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(uuid for uuid in uuids if uuid in self.gpus)
 
     def place_reservations(self) -> None:
         """Work out what the reservations hold beside the pods: to be called after any change of pods or GPUs."""

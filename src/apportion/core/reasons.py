@@ -71,7 +71,7 @@ class Code(StrEnum):
         return member
 
     # The node itself
-    WRONG_NODE = Row("WrongNode", "{is_} not the node that the pod is tied to")
+    WRONG_NODE = Row("WrongNode", "{is_} not the node that the pod requires")
     CORDONED = Row(
         "Cordoned",
         "{is_} cordoned",
@@ -96,39 +96,39 @@ class Code(StrEnum):
         "HostPorts",
         "{has} host port {subject} in use",
         helped_by=_PODS_END,
-        relaxation=Relaxation("give up host port {subject}", relaxations.without_port),
+        relaxation=Relaxation("remove host port {subject}", relaxations.without_port),
         ends_pods=True,
     )
     RESOURCE = Row(
         "InsufficientResource",
-        "{has} too little {subject} (need {need}, {used} of {total} in use)",
+        "{has} insufficient {subject} (needs {need}, {used} of {total} in use)",
         helped_by=_PODS_END,
         ends_pods=True,
     )
-    PODS = Row("TooManyPods", "{has} as many pods as allowed", helped_by=_PODS_END, ends_pods=True)
+    PODS = Row("TooManyPods", "{has} the maximum number of pods", helped_by=_PODS_END, ends_pods=True)
 
     # Volumes
     VOLUME_NODE = Row(
         "VolumeNodeAffinity",
-        "{is_} out of reach for volume claim {subject}",
+        "cannot access the volume of volume claim {subject}",
         helped_by=_STORAGE,
         scope=Scope.FLEET,
     )
     VOLUME_CLAIM = Row(
         "VolumeClaim",
-        "cannot serve volume claim {subject}, which is missing, unbound or being deleted",
+        "cannot use volume claim {subject}, which is missing, unbound or being deleted",
         helped_by=_STORAGE,
         scope=Scope.FLEET,
     )
     VOLUME_BUSY = Row(
         "VolumeInUse",
-        "cannot serve volume claim {subject}, which another pod uses alone",
+        "cannot use volume claim {subject}, which another pod uses exclusively",
         helped_by=_STORAGE | _PODS_END,
         scope=Scope.FLEET,
     )
     VOLUME_LIMIT = Row(
         "VolumeLimit",
-        "{has} no room for another volume of {subject}",
+        "{has} the maximum number of volumes of {subject}",
         helped_by=_STORAGE | _PODS_END,
         scope=Scope.FLEET,
     )
@@ -136,7 +136,7 @@ class Code(StrEnum):
     # Other pods
     SPREAD = Row(
         "TopologySpread",
-        "{does} not keep the spread over {subject}",
+        "{does} not satisfy the topology spread over {subject}",
         helped_by=_PODS_END | _PODS_COME,
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's topology spread over {subject}", relaxations.without_spread),
@@ -144,20 +144,20 @@ class Code(StrEnum):
     )
     SPREAD_LABEL = Row(
         "TopologySpreadLabel",
-        "{has} no label {subject} to spread over",
+        "{has} no label {subject} for the topology spread",
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's topology spread over {subject}", relaxations.without_spread),
     )
     NEAR = Row(
         "PodAffinity",
-        "{is_} not near the pods that the pod wants to be near",
+        "{does} not match the pod's pod affinity",
         helped_by=_PODS_COME,
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's required pod affinity", relaxations.without_affinity),
     )
     APART = Row(
         "PodAntiAffinity",
-        "{is_} too near pods that the pod wants to be apart from",
+        "{does} not match the pod's pod anti-affinity",
         helped_by=_PODS_END,
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's required pod anti-affinity", relaxations.without_anti_affinity),
@@ -165,7 +165,7 @@ class Code(StrEnum):
     )
     KEPT_APART = Row(
         "ExistingPodAntiAffinity",
-        "{has} pods near that want to be apart from this one",
+        "{has} pods whose anti-affinity excludes the pod",
         helped_by=_PODS_END,
         scope=Scope.FLEET,
         ends_pods=True,
@@ -180,37 +180,41 @@ class Code(StrEnum):
     AGENT_NOT_READY = Row(
         "AgentNotReady",
         "{has} no ready node agent",
-        relaxation=Relaxation("bring the node agent of {node} up", relaxations.agent_ready, of_node=True),
+        relaxation=Relaxation("start the node agent on {node}", relaxations.agent_ready, of_node=True),
     )
     NO_PROFILE = Row("NoSuchProfile", "{has} no GPU with profile {subject}", Layer.PLACEMENT)
     NO_PLACE = Row(
         "NoFreePlace",
-        "{has} no free place ({used} of {total} places of {subject} in use)",
+        "{has} no free placement ({used} of {total} placements of {subject} in use)",
         Layer.PLACEMENT,
         helped_by=_SLICES,
         ends_pods=True,
-        partly="{has} no free place for {need} x {subject} ({used} of {total} places in use)",
+        partly="{has} no free placement for {need} x {subject} ({used} of {total} placements in use)",
     )
     NO_DEVICE = Row(
         "NoFreeGpu",
-        "{has} too few free GPUs (need {need}, {used} of {total} in use)",
+        "{has} too few free GPUs (needs {need}, {used} of {total} in use)",
         Layer.PLACEMENT,
         helped_by=_PODS_END,
         ends_pods=True,
     )
     NO_MEMORY = Row(
         "NoFreeGpuMemory",
-        "{has} too little free memory on one GPU (need {need} MiB)",
+        "{has} insufficient free memory on a single GPU (needs {need} MiB)",
         Layer.MEMORY,
         helped_by=_PODS_END,
         ends_pods=True,
     )
 
     # The pod as a whole: no node has a part in it
-    GATED = Row("Gated", "scheduling gates hold it back: {subject}", Layer.ADMISSION, scope=Scope.POD)
-    NO_SHARING = Row("NoSharing", "GPU sharing is not switched on in this cluster", Layer.PLACEMENT, scope=Scope.FLEET)
-    CLAIMS_LEAVING = Row("ClaimsLeaving", "its former slices are still being freed", Layer.PLACEMENT, scope=Scope.POD)
-    CLAIMS_GIVEN_UP = Row("ClaimsGivenUp", "its claims are given up: {subject}", Layer.PLACEMENT, scope=Scope.POD)
+    GATED = Row("Gated", "the pod has scheduling gates: {subject}", Layer.ADMISSION, scope=Scope.POD)
+    NO_SHARING = Row("NoSharing", "GPU sharing is not enabled in this cluster", Layer.PLACEMENT, scope=Scope.FLEET)
+    CLAIMS_LEAVING = Row(
+        "ClaimsLeaving", "the previous slices of the pod are still being released", Layer.PLACEMENT, scope=Scope.POD
+    )
+    CLAIMS_GIVEN_UP = Row(
+        "ClaimsGivenUp", "the claims of the pod cannot be used: {subject}", Layer.PLACEMENT, scope=Scope.POD
+    )
     NO_NODES = Row("NoNodes", "", scope=Scope.FLEET)
     NOT_PLACED = Row("NotPlaced", "", Layer.PLACEMENT, helped_by=_ANYTHING, scope=Scope.FLEET)
 

@@ -1,4 +1,4 @@
-"""Refusals in words, for events, conditions and commands; the words of each reason stand in its row."""
+"""Refusals as text, for events, conditions and commands; the text of each reason is in its row."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ LONGEST = 1000  # an Event's message may have 1,024 bytes
 
 
 def of(refusal: Refusal) -> str:
-    """One line: how many nodes can take it, why the others cannot, and what would help."""
+    """One line: how many nodes are available, why the others are not, and the cheapest change."""
     if refusal.detail:
-        return _limited(f"Cannot be placed now: {refusal.detail}.")
-    text = f"0/{refusal.total_nodes} nodes can take {wanted(refusal)} now"
+        return _limited(f"Cannot be scheduled now: {refusal.detail}.")
+    text = f"0/{refusal.total_nodes} nodes are available for {wanted(refusal)}"
     why = "; ".join(_group(group) for group in refusal.groups)
     if why:
         text += f": {why}"
@@ -29,12 +29,12 @@ def remedy(change: Remedy) -> str:
     match change.kind:
         case "profile" | "model":
             field = f"{change.field} " if change.field else ""
-            return f"ask for {field}{change.instead} instead of {change.subject}"
+            return f"request {field}{change.instead} instead of {change.subject}"
         case "quota":
-            return f"raise the {change.subject} quota by {change.count}"
+            return f"increase the {change.subject} quota by {change.count}"
         case "free":
             many = "pod" if change.count == 1 else "pods"
-            return f"free {change.subject} on node {change.node} by ending {many} {_listed(change.pods)}"
+            return f"free {change.subject} on node {change.node} by deleting {many} {_listed(change.pods)}"
         case "rule":
             relaxation = change.code.row.relaxation if change.code else None
             assert relaxation is not None

@@ -1,7 +1,7 @@
-"""What the simulator of GPUs has to say: which emulated GPUs the nodes have, and when that changes.
+"""The GPU simulator: logs the emulated GPUs of all nodes, and labels the nodes so that agents run there.
 
-The agents do the work on their nodes; this small process tells the story of all of them in one log, and marks
-nodes that were given emulated GPUs (`apportion.io/emulated-gpus`) so that an agent is sent there.
+The agents emulate the GPUs on their nodes. This process logs them for the whole cluster, and labels nodes with the
+annotation `apportion.io/emulated-gpus`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Simulator:
         self._client = client
         self._nodes = Informer(client, kinds.NODES, into=Node)
         self._work: WorkQueue[str] = WorkQueue("nodes")
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     async def run(self, listen: str) -> None:
         self._nodes.on_change(lambda old, new: self._work.add((new or old or Node()).metadata.name))
         ready = {"nodes": lambda: self._nodes.has_synced or "waiting for nodes"}
-        log.info("simulating NVIDIA GPUs: product, memory and MIG layout come from the annotations of the nodes")
+        log.info("emulating NVIDIA GPUs: product, memory and MIG layout are read from node annotations")
         async with probes.serve(listen, ready=ready), asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
             await self._nodes.synced()
@@ -48,25 +48,25 @@ class Simulator:
     async def _reconcile(self, name: str) -> None:
         node = self._nodes.get(name)
         if node is None:
-            if self._told.pop(name, None):
-                log.info("node %s is gone", name)
+            if self._logged.pop(name, None):
+                log.info("node %s was deleted", name)
             return
-        if names.EMULATED_GPUS not in node.metadata.annotations and name not in self._told:
+        if names.EMULATED_GPUS not in node.metadata.annotations and name not in self._logged:
             return
-        await self._mark(node)
-        story = describe(node)
-        if story != self._told.get(name):
-            self._told[name] = story
-            log.info("node %s: %s", name, story)
+        await self._label(node)
+        text = describe(node)
+        if text != self._logged.get(name):
+            self._logged[name] = text
+            log.info("node %s: %s", name, text)
 
-    async def _mark(self, node: Node) -> None:
+    async def _label(self, node: Node) -> None:
         if node.metadata.labels.get(names.MIG_CAPABLE_LABEL):
             return
         labels = {names.MIG_CAPABLE_LABEL: "true", names.GPU_PRESENT_LABEL: "true"}
         try:
             await self._client.patch(kinds.NODES, node.metadata.name, {"metadata": {"labels": labels}})
         except ClusterError as error:
-            log.warning("node %s cannot be labelled: %s", node.metadata.name, error)
+            log.warning("cannot label node %s: %s", node.metadata.name, error)
 
 
 def describe(node: Node) -> str:
@@ -91,7 +91,7 @@ def _gpus(node: Node) -> list[str]:
             node.metadata.annotations.get(names.EMULATED_GPUS, "[]"), type=list[dict[str, Any]]
         )
     except msgspec.DecodeError:
-        return [f"{names.EMULATED_GPUS} cannot be read"]
+        return [f"{names.EMULATED_GPUS} is invalid"]
     return [
         " ".join(
             str(part)

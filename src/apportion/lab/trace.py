@@ -68,7 +68,7 @@ class Trace:
     def arrival(self, seed: int) -> Arrival:
         found = self.arrivals.get(str(seed))
         if found is None:
-            raise TraceError("--seeds", seed, f"the trace has orders for {', '.join(sorted(self.arrivals))}")
+            raise TraceError("--seeds", seed, f"the trace contains orders for {', '.join(sorted(self.arrivals))}")
         return found
 
 
@@ -112,5 +112,5 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        fix = f"is not readable ({error.strerror}); --data wants a folder made from {SOURCE}"
+        fix = f"is not readable ({error.strerror}); --data requires a directory created from {SOURCE}"
         raise TraceError("--data", str(path), fix) from error

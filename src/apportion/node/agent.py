@@ -2,7 +2,7 @@
 
 Reads: the kubelet's checkpoint, the driver, its own records, claims, pods and its Node. Writes: slices, CDI
 files, claim states, its NodeAccelerator. Plugins are served only after what was found at the start has
-been adopted; until then the kubelet has nobody to call.
+been adopted; until then the kubelet has no plugin to call.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
+from functools import partial
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
 from apportion.apis.claims import AllocationClaim
-from apportion.apis.kubelet import deviceplugin_pb2 as wire
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.migconfig import FAILED
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
@@ -31,13 +31,13 @@ from apportion.node.cluster.accelerator_status import NodeState
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
-from apportion.node.container import preparation
 from apportion.node.container.cdi import CdiFolder
 from apportion.node.container.cgroups import Cgroups
 from apportion.node.container.last_container import LastContainer
 from apportion.node.container.preparation import Preparation
 from apportion.node.container.release import Release
 from apportion.node.gpu_inventory import GpuInventory
+from apportion.node.hardware import partitioner
 from apportion.node.hardware.claim_placement import ClaimPlacement
 from apportion.node.hardware.layouts import Layouts
 from apportion.node.hardware.partitioner import Measures, MountsFiles, Partitioner, PartitionError, Slice
@@ -45,13 +45,12 @@ from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.allocations import Allocations
 from apportion.node.kubelet.device_holders import DeviceHolders, names_existing_devices
-from apportion.node.kubelet.device_plugin import Plugin
 from apportion.node.kubelet.existing_devices import ExistingDevices
-from apportion.node.kubelet.prestart_errors import PrestartError
+from apportion.node.kubelet.plugins import Plugins
 from apportion.node.kubelet.registration import Registrar
 from apportion.node.locks import Locks
 from apportion.node.metrics import Metrics
-from apportion.node.readiness import Readiness
+from apportion.node.readiness import NodeChecks, Readiness
 from apportion.node.settings import Settings
 from apportion.node.single_agent import single_agent
 
@@ -68,32 +67,37 @@ class Agent:
         self.driver = driver
         self.address = ""
         self.metrics = Metrics()
-        self._locks = Locks()
+        self._wake = asyncio.Event()
+        self._checks = NodeChecks((settings.state_dir, settings.cdi_dir))
         self._recorder = Recorder(client, COMPONENT, host=settings.node_name)
-        self._records = SliceRecords(settings.state_dir)
-        self._folder = CdiFolder(settings.cdi_dir, on_remove=self._remove_files)
-        self._allocations = Allocations(settings.plugin_dir)
-        self._registrar = Registrar(settings.plugin_dir, poll_seconds=settings.poll_seconds)
         self._node = Informer(client, kinds.NODES, into=Node, fields=f"metadata.name={settings.node_name}")
-        self._store = ClaimStore(client, settings.node_name, settings.namespace)
+        self._store = ClaimStore(client, settings.node_name, settings.installation.namespace)
         self._pods = PodWatch(client, settings.node_name)
         self._report = AcceleratorReport(client, settings, driver.kind)
-        self._slicing = Slicing(driver, self._records, self._locks)
+        self._state_label = LayoutStateLabel(client, settings.node_name)
+
+        self._locks = locks = Locks()
         cgroups = Cgroups(settings.cgroup_dir)
-        self._holders = DeviceHolders(self._allocations, self._pods, cgroups, settings.node_name)
-        layouts = Layouts(driver, self._holders, self._locks, self._promised)
-        self._inventory = GpuInventory(driver, self._registrar, self._allocations, self._holders, layouts, self._plugin)
+        allocations = Allocations(settings.plugin_dir)
         last_container = LastContainer(self._pods, self._store, patience=settings.patience_seconds)
-        self._existing = ExistingDevices(
+        self._records = SliceRecords(settings.state_dir)
+        self._slicing = Slicing(driver, self._records, locks)
+        self._folder = CdiFolder(settings.cdi_dir, on_remove=partial(partitioner.remove_files, driver))
+        self._holders = DeviceHolders(
+            allocations,
+            self._pods,
+            cgroups,
+            node=settings.node_name,
+            reservation_namespace=settings.installation.reservation_namespace,
+        )
+        existing = ExistingDevices(
             driver=driver,
-            allocations=self._allocations,
+            allocations=allocations,
             holders=self._holders,
             last_container=last_container,
             folder=self._folder,
-            gpus=lambda: self._inventory.gpus,
             patience=settings.patience_seconds,
         )
-        self._state_label = LayoutStateLabel(client, settings.node_name)
         placement = ClaimPlacement(
             client=client,
             driver=driver,
@@ -101,17 +105,17 @@ class Agent:
             records=self._records,
             slicing=self._slicing,
             recorder=self._recorder,
-            obstacle=lambda: self._obstacle.message if self._obstacle else "",
+            checks=self._checks,
         )
         self._preparation = Preparation(
             driver=driver,
-            allocations=self._allocations,
+            allocations=allocations,
             store=self._store,
             last_container=last_container,
             slicing=self._slicing,
             placement=placement,
             folder=self._folder,
-            locks=self._locks,
+            locks=locks,
             patience=settings.patience_seconds,
             answer_within=settings.answer_seconds,
         )
@@ -123,14 +127,21 @@ class Agent:
             records=self._records,
             folder=self._folder,
             cgroups=cgroups,
-            locks=self._locks,
+            locks=locks,
             recorder=self._recorder,
         )
-        self._queue: WorkQueue[str] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
-        self._wake = asyncio.Event()
+        self._registrar = Registrar(settings.plugin_dir, poll_seconds=settings.poll_seconds)
+        self._inventory = GpuInventory(
+            driver,
+            self._registrar,
+            allocations,
+            self._holders,
+            Layouts(driver, self._holders, locks, self._store, self._records),
+            Plugins(self._preparation, existing, self.metrics, self._wake),
+        )
+        self._queue: WorkQueue[PodUID] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
         self._adopted = False
         self._waits = ""
-        self._obstacle: Readiness | None = None
         self._foreign: Sequence[Slice] = ()
         self.metrics.count_slices(lambda: len(self._records))
 
@@ -159,8 +170,8 @@ class Agent:
     def readiness(self) -> Readiness:
         if self._waits:
             return Readiness(ready=False, reason="Waiting", message=self._waits)
-        if self._obstacle is not None:
-            return self._obstacle
+        if self._checks.failure is not None:
+            return self._checks.failure
         fault = self._inventory.fault
         if fault is not None:
             return Readiness(ready=False, reason=fault.reason, message=str(fault))
@@ -184,8 +195,8 @@ class Agent:
         self._report.informer.on_change(lambda _old, _new: self._wake.set())
 
     async def _adopt(self) -> bool:
-        self._obstacle = readiness.unwritable_folder((self.settings.state_dir, self.settings.cdi_dir))
-        if self._obstacle is not None:
+        self._checks.run(self._pods.informer.items())
+        if self._checks.folder is not None:
             return False
         self._records.load()
         self._folder.load()
@@ -213,7 +224,7 @@ class Agent:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self._report.retire()
         except (ClusterError, TimeoutError) as error:
-            log.debug("the NodeAccelerator still says ready: %s", error)
+            log.debug("the NodeAccelerator could not be set to not ready: %s", error)
 
     async def _end(self) -> None:
         self._queue.close()
@@ -252,7 +263,10 @@ class Agent:
             log.warning("the slices of this node cannot be listed: %s", error)
             return
         if found and found != self._foreign:
-            log.warning("not made by Apportion and left alone: %s", "; ".join(str(one.place) for one in found))
+            log.warning(
+                "slices that Apportion did not create are left unchanged: %s",
+                "; ".join(str(one.place) for one in found),
+            )
         self._foreign = found
         self.metrics.foreign.set(len(found))
         await self._update_files()
@@ -261,18 +275,15 @@ class Agent:
         if not isinstance(self.driver, MountsFiles):
             return
         try:
-            await self.driver.update_files({each for holding in self._holders.live() for each in holding.ids})
+            await self.driver.update_files(
+                {DeviceUUID(each) for holding in self._holders.live() for each in holding.ids}
+            )
         except (PartitionError, OSError) as error:
             log.warning("nvidia-smi of this node is out of date: %s", error)
 
-    def _remove_files(self, device: str) -> None:
-        if isinstance(self.driver, MountsFiles):
-            self.driver.remove_files(device)
-
     async def _look_at_hardware(self) -> None:
-        rival = readiness.foreign_device_plugin(self._pods.informer.items())
-        self._obstacle = rival or readiness.unwritable_folder((self.settings.state_dir, self.settings.cdi_dir))
-        await self._inventory.look(self._annotations(), offer=rival is None)
+        self._checks.run(self._pods.informer.items())
+        await self._inventory.look(self._annotations(), offer=self._checks.plugin is None)
 
     async def _publish(self) -> Readiness | None:
         """Returns what the cluster has been told; None if that failed."""
@@ -292,10 +303,6 @@ class Agent:
             self._recorder.warn(about, "MigConfigRefused", layouts.problem)
         return now
 
-    def _promised(self) -> set[str]:
-        """GPUs that a claim or a record names: a pod may be on its way to them."""
-        return {claim.spec.gpu_uuid for claim in self._store.all()} | {entry.place.gpu for entry in self._records}
-
     def _annotations(self) -> dict[str, str]:
         node = self._node.get(self.settings.node_name)
         return node.metadata.annotations if node else {}
@@ -304,7 +311,7 @@ class Agent:
         # A new claim has nothing to release: its pod is not even bound yet.
         claim = new or old
         if claim is not None and (new is None or new.metadata.deleting):
-            self._queue.add(claim.spec.pod_ref.uid)
+            self._queue.add(claim.pod_uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -312,33 +319,11 @@ class Agent:
             return
         if readiness.is_device_plugin(pod):
             self._wake.set()
-        if self._store.of_pod(pod.metadata.uid) or self._folder.of_pod(pod.metadata.uid):
-            self._queue.add(pod.metadata.uid)
+        uid = PodUID(pod.metadata.uid)
+        if self._store.of_pod(uid) or self._folder.of_pod(uid):
+            self._queue.add(uid)
         if _holds_devices(pod) and (new is None or old is None or new.status.phase != old.status.phase):
             self._wake.set()  # holders, what nvidia-smi shows, and GPUs that wait to be empty
-
-    # What the kubelet asks
-
-    def _plugin(self, resource: str) -> Plugin:
-        if resource == names.GPU_MEMORY:  # a number to schedule by: the container gets nothing from it
-            return Plugin(resource, allocate=lambda _resource, _ids: wire.ContainerAllocateResponse())
-        if names_existing_devices(resource):
-            return Plugin(resource, allocate=self._existing.allocate, prepare=self._prepare_existing)
-        return Plugin(resource, allocate=preparation.allocate, prepare=self._prepare)
-
-    async def _prepare_existing(self, resource: str, ids: Sequence[str]) -> None:
-        await self._existing.prepare(resource, ids)
-        self._wake.set()  # the kubelet has recorded who holds these devices
-
-    async def _prepare(self, resource: str, ids: Sequence[str]) -> None:
-        begin = time.monotonic()
-        try:
-            await self._preparation.prepare(resource, ids)
-        except PrestartError as problem:
-            self.metrics.problems.labels(problem.reason).inc()
-            raise
-        finally:
-            self.metrics.prepared.observe(time.monotonic() - begin)
 
 
 def _holds_devices(pod: Pod) -> bool:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from apportion.node.hardware.layouts import Layouts
 from apportion.node.hardware.partitioner import Gpu, Partitioner, PartitionError
 from apportion.node.kubelet import capacity, device_holders, existing_devices
 from apportion.node.kubelet.allocations import Allocations
 from apportion.node.kubelet.device_holders import DeviceHolders
-from apportion.node.kubelet.device_plugin import Device, Plugin
+from apportion.node.kubelet.device_plugin import Device
+from apportion.node.kubelet.plugins import Plugins
 from apportion.node.kubelet.registration import Registrar
 
 log = logging.getLogger(__name__)
-
-MakePlugin = Callable[[str], Plugin]
 
 
 class GpuInventory:
@@ -28,13 +27,13 @@ class GpuInventory:
         allocations: Allocations,
         holders: DeviceHolders,
         layouts: Layouts,
-        make: MakePlugin,
+        plugins: Plugins,
     ) -> None:
         self._driver = driver
         self._registrar = registrar
         self._allocations = allocations
         self._holders = holders
-        self._make = make
+        self._plugins = plugins
         self.layouts = layouts
         self._annotations: Mapping[str, str] | None = None
         self.gpus: Sequence[Gpu] = ()
@@ -70,11 +69,11 @@ class GpuInventory:
     def _announce(self, amounts: Mapping[str, capacity.Amount]) -> None:
         for resource, amount in amounts.items():
             if self._registrar.get(resource) is None and amount.total:
-                self._registrar.add(self._make(resource))
+                self._registrar.add(self._plugins.make(resource))
         existing = self._existing()
         for resource in existing:
             if self._registrar.get(resource) is None:
-                self._registrar.add(self._make(resource))
+                self._registrar.add(self._plugins.make(resource))
         for plugin in self._registrar.plugins():
             if device_holders.names_existing_devices(plugin.resource):
                 plugin.announce(existing.get(plugin.resource, []))

@@ -20,13 +20,13 @@ class Metrics:
         )
         self.problems = Counter(
             "apportion_node_prestart_problems_total",
-            "PreStartContainer calls that failed",
+            "PreStartContainer calls that failed, by reason",
             ["reason"],
             registry=self.registry,
         )
         self._slices = Gauge("apportion_node_slices", "Slices in the agent's records", registry=self.registry)
         self.foreign = Gauge(
-            "apportion_node_unknown_slices", "Slices that the agent did not make", registry=self.registry
+            "apportion_node_unknown_slices", "Slices that the agent did not create", registry=self.registry
         )
         self.memory = Gauge(
             "apportion_node_device_memory_used_mib",
@@ -34,7 +34,7 @@ class Metrics:
             ["device"],
             registry=self.registry,
         )
-        self.ready = Gauge("apportion_node_ready", "1 while pods with slices may come", registry=self.registry)
+        self.ready = Gauge("apportion_node_ready", "1 while the node accepts pods with slices", registry=self.registry)
 
     def measure(self, processes: Iterable[Process]) -> None:
         used: dict[str, int] = {}

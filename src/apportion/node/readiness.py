@@ -34,27 +34,45 @@ class Readiness:
 
 
 READY = Readiness(ready=True, reason="Serving", message="The agent is registered with the kubelet")
-STARTING = Readiness(ready=False, reason="Starting", message="The agent has not looked at this node yet")
+STARTING = Readiness(ready=False, reason="Starting", message="The agent is starting")
 STOPPED = Readiness(ready=False, reason="AgentStopped", message="The agent was stopped")
-UNREGISTERED = Readiness(ready=False, reason="NotRegistered", message="The kubelet does not know the agent yet")
+UNREGISTERED = Readiness(ready=False, reason="NotRegistered", message="The agent is not registered with the kubelet")
+
+
+class NodeChecks:
+    """What was found the last time: a folder that cannot be written, another device plugin."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self.folder: Readiness | None = None
+        self.plugin: Readiness | None = None
+
+    @property
+    def failure(self) -> Readiness | None:
+        return self.plugin or self.folder
+
+    def run(self, pods: Iterable[Pod]) -> None:
+        self.plugin = foreign_device_plugin(pods)
+        self.folder = unwritable_folder(self._folders)
 
 
 def unwritable_folder(folders: Sequence[Path]) -> Readiness | None:
     """The first folder that the agent needs and cannot write to."""
     for folder in folders:
         if problem := _problem(folder):
-            text = f"{folder} {problem}: slices cannot be made here until that is mended"
+            text = f"{folder} {problem}: no slices are created on this node until that is fixed"
             return Readiness(ready=False, reason="FolderNotWritable", message=text)
     return None
 
 
 def foreign_device_plugin(pods: Iterable[Pod]) -> Readiness | None:
-    """NVIDIA's own device plugin: two that hand out the same GPUs give each device away twice."""
+    """NVIDIA's own device plugin: two plugins for the same GPUs would allocate each device twice."""
     for pod in pods:
         if is_device_plugin(pod) and not pod.terminal:
             text = (
                 f"NVIDIA's device plugin runs on this node (pod {pod.metadata.namespace}/{pod.metadata.name}): "
-                f"no slices are made here; remove it from this node, or the node's label {names.MIG_CAPABLE_LABEL}"
+                "no slices are created here; remove the plugin from this node, "
+                f"or the node's label {names.MIG_CAPABLE_LABEL}"
             )
             return Readiness(ready=False, reason=FOREIGN_DEVICE_PLUGIN, message=text)
     return None
@@ -70,7 +88,7 @@ def _problem(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        return f"cannot be made ({error.strerror})"
+        return f"cannot be created ({error.strerror})"
     return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written to"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from apportion.apis import names
+from apportion.apis.installation import Installation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class Settings:
 
     node_name: str
     pod_name: str = ""
-    pod_namespace: str = names.DAS_NAMESPACE
+    pod_namespace: str = Installation.namespace
     pod_uid: str = ""
     driver: str = "emulated"
     kubelet_dir: Path = Path("/var/lib/kubelet")
@@ -22,7 +22,7 @@ class Settings:
     state_dir: Path = Path("/var/lib/apportion")
     cgroup_dir: Path = Path("/sys/fs/cgroup")
     listen: str = "0.0.0.0:9400"
-    namespace: str = names.DAS_NAMESPACE
+    installation: Installation = field(default_factory=Installation)
 
     sweep_seconds: float = 5.0  # everything is looked at again this often, whatever was or was not reported
     settle_seconds: float = 0.5  # the shortest time between two looks, however many pods come and go

@@ -1,4 +1,4 @@
-"""One agent per node: two would each believe their own records."""
+"""One agent per node: two would each trust their own records of slices."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def _try(state_dir: Path) -> tuple[int, str]:
         state_dir.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        return -1, f"{path} cannot be opened ({error.strerror}): the agent waits until that is mended"
+        return -1, f"{path} cannot be opened ({error.strerror}): the agent waits until that is fixed"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        return -1, f"another agent works on this node ({path}): waiting until it ends"
+        return -1, f"another agent runs on this node ({path}): waiting until it ends"
     return descriptor, ""

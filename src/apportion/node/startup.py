@@ -12,6 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from apportion.apis import claims
+from apportion.apis.identities import DeviceUUID
 from apportion.cluster.errors import ClusterError
 from apportion.node.cluster.claim_store import ClaimStore, place_of
 from apportion.node.hardware.partitioner import Partitioner
@@ -33,7 +34,7 @@ async def adopt(driver: Partitioner, records: SliceRecords, store: ClaimStore) -
 async def _vouched_by_claims(records: SliceRecords, store: ClaimStore) -> None:
     """Claims beyond `created` hold their places, also if the records were lost.
 
-    Only with the uuid of their slice: anybody can write a claim, and a slice that merely stands where such a
+    Only with the uuid of their slice: anybody can write a claim, and a slice that is merely where such a
     claim says may be somebody else's.
     """
     for claim in store.all():
@@ -48,4 +49,4 @@ async def _vouched_by_claims(records: SliceRecords, store: ClaimStore) -> None:
             with suppress(ClusterError):
                 await store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {text}")
             continue
-        records.put(SliceRecord(claim.name, claim.spec.pod_ref.uid, place, claim.status.mig_uuid))
+        records.put(SliceRecord(claim.name, claim.pod_uid, place, DeviceUUID(claim.status.mig_uuid)))

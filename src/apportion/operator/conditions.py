@@ -1,4 +1,4 @@
-"""Available, Progressing, Degraded: what is really the case, in words (S10)."""
+"""The conditions Available, Progressing and Degraded of the DASOperator (S10)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from apportion.apis import names
 from apportion.apis.meta import Condition, condition
-from apportion.operator.nodes import Trouble
+from apportion.operator.nodes import NodeProblem
 from apportion.operator.workloads import AGENTS, Health
 
 
-def assess(planes: Sequence[Health], nodes: Sequence[Trouble] = ()) -> list[Condition]:
-    """The three conditions, without times."""
+def assess(planes: Sequence[Health], nodes: Sequence[NodeProblem] = ()) -> list[Condition]:
+    """The three conditions, without timestamps."""
     return [_available(planes), _progressing(planes), _degraded(planes, nodes)]
 
 
 def removed(waits: str) -> list[Condition]:
-    """The same while managementState is Removed; `waits` says what is still there, and for what."""
-    gone = "removed, as spec.managementState says"
+    """The same while managementState is Removed; `waits` says what remains, and why."""
+    gone = "removed: spec.managementState is Removed"
     progress = Condition(type="Progressing", status="False", reason="Removed", message=gone)
     if waits:
         progress = Condition(type="Progressing", status="True", reason="Removing", message=waits)
@@ -29,7 +29,7 @@ def removed(waits: str) -> list[Condition]:
 
 
 def merge(known: Sequence[Condition], found: Sequence[Condition], *, now: str, generation: int) -> list[Condition]:
-    """Conditions to be stored: a time moves only when its status does, conditions of others stay."""
+    """Conditions to store: a transition time changes only with its status; other conditions are kept."""
     merged = []
     for entry in found:
         before = condition(list(known), entry.type)
@@ -55,12 +55,14 @@ def _available(planes: Sequence[Health]) -> Condition:
     ]
     if nowhere and len(down) == 1:
         labels = f"{names.MIG_CAPABLE_LABEL}=true or {names.MANAGED_LABEL}=true"
-        message = f"no node is labelled {labels} (and as spec.nodeSelector says)"
+        message = f"no node has the label {labels} and matches spec.nodeSelector"
         return Condition(type="Available", status="False", reason="NoNodes", message=message)
     if down:
         message = "; ".join(f"{plane.plane.name} has no available pod: {plane.plane.means}" for plane in down)
         return Condition(type="Available", status="False", reason="ComponentsNotAvailable", message=message)
-    return Condition(type="Available", status="True", reason="AllComponentsAvailable", message="all components answer")
+    return Condition(
+        type="Available", status="True", reason="AllComponentsAvailable", message="all components are available"
+    )
 
 
 def _progressing(planes: Sequence[Health]) -> Condition:
@@ -68,10 +70,10 @@ def _progressing(planes: Sequence[Health]) -> Condition:
     if rolling:
         message = "; ".join(f"{plane.plane.name}: {plane.updated} of {plane.desired} pods updated" for plane in rolling)
         return Condition(type="Progressing", status="True", reason="RollingOut", message=message)
-    return Condition(type="Progressing", status="False", reason="AsDesired", message="nothing is being rolled out")
+    return Condition(type="Progressing", status="False", reason="AsDesired", message="no rollout in progress")
 
 
-def _degraded(planes: Sequence[Health], nodes: Sequence[Trouble]) -> Condition:
+def _degraded(planes: Sequence[Health], nodes: Sequence[NodeProblem]) -> Condition:
     problems = [f"{plane.plane.kind.kind} {plane.plane.name} is missing" for plane in planes if not plane.present]
     problems += [
         f"{plane.plane.name} is scaled to 0: {plane.plane.means}"
@@ -87,6 +89,4 @@ def _degraded(planes: Sequence[Health], nodes: Sequence[Trouble]) -> Condition:
     if problems:
         reason = nodes[0].reason if nodes else "ComponentsIncomplete"
         return Condition(type="Degraded", status="True", reason=reason, message="; ".join(problems))
-    return Condition(
-        type="Degraded", status="False", reason="AllComponentsHealthy", message="every pod is as it should be"
-    )
+    return Condition(type="Degraded", status="False", reason="AllComponentsHealthy", message="all pods are available")

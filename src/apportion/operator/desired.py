@@ -1,15 +1,14 @@
-"""What the switches of a DASOperator mean for the planes: driver, nodes, log level, runtime class.
+"""The fields of the planes that a DASOperator sets: driver, nodes, log level, runtime class.
 
-Only these fields are applied, under a field manager of our own. Whoever installed the planes keeps every
-other field, and a switch that is taken back gives its field back. A node selector is one value to
-Kubernetes, so the agents' is the operator's as a whole: further labels belong into the DASOperator.
+Only these fields are applied, with our own field manager; all other fields belong to whoever installed the
+planes. A field that the DASOperator no longer sets is released. A node selector is atomic, so the operator owns
+the node selector of the agents: additional labels belong in the DASOperator.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from apportion.apis import names
 from apportion.apis.dasoperator import DASOperatorSpec
 from apportion.operator.workloads import AGENTS, WEBHOOK, Plane
 
@@ -30,13 +29,13 @@ def environment(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
 
 
 def node_selector(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
-    """Narrows the agents' nodes further than their own affinity does."""
+    """Restricts the nodes of the agents in addition to their affinity."""
     return dict(spec.node_selector) if plane is AGENTS else {}
 
 
-def body(plane: Plane, spec: DASOperatorSpec, namespace: str = names.DAS_NAMESPACE) -> dict[str, Any]:
-    """What we apply: our fields of the workload and nothing else."""
-    # In the manifests' order: applying the same entries in another order would be a change, and a rollout.
+def body(plane: Plane, spec: DASOperatorSpec, namespace: str) -> dict[str, Any]:
+    """What is applied: our fields of the workload and nothing else."""
+    # In the order of the manifests: another order would be a change, and cause a rollout.
     env = [{"name": name, "value": value} for name, value in environment(plane, spec).items()]
     pod: dict[str, Any] = {"containers": [{"name": plane.container, "env": env}]}
     if selector := node_selector(plane, spec):
@@ -50,7 +49,7 @@ def body(plane: Plane, spec: DASOperatorSpec, namespace: str = names.DAS_NAMESPA
 
 
 def holds(plane: Plane, spec: DASOperatorSpec, template: dict[str, Any]) -> bool:
-    """True if the workload's pods are told what the switches say, whoever wrote it there."""
+    """True if the workload already has the desired values, whoever set them."""
     pod = template.get("spec") or {}
     containers = {container.get("name"): container for container in pod.get("containers") or []}
     entries = containers.get(plane.container, {}).get("env") or []

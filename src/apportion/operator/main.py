@@ -1,8 +1,8 @@
-"""The operator process: one DASOperator in, settings of the planes and true conditions out.
+"""The operator process: reads the DASOperator, configures the planes, and reports conditions.
 
-Every reconciliation reads what is there, decides, and writes only differences. Both writes are safe to
-repeat and to race: settings by server-side apply, the status under the version it was computed from. So
-several replicas need no leader.
+Every reconciliation reads the current state, decides, and writes only differences. Both writes are idempotent
+and safe under concurrency: settings by server-side apply, the status with the resourceVersion that it was computed
+from. Therefore several replicas need no leader.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -18,21 +18,21 @@ from apportion import __version__
 from apportion.apis import kinds, meta, names
 from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.dasoperator import DASOperator, DASOperatorStatus
+from apportion.apis.installation import Installation
 from apportion.apis.meta import Condition
 from apportion.cluster import errors, probes, process
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.operator import conditions, desired
-from apportion.operator.nodes import Trouble, troubles
+from apportion.operator.nodes import NodeProblem, node_problems
 from apportion.operator.removal import Removal
 from apportion.operator.workloads import PLANES, Health, Plane, Workload, health
 
 log = logging.getLogger(__name__)
 
-FIELD_MANAGER = "das-operator"
 MANAGED = ("Managed", "Force")
-LOOK_AGAIN_SECONDS = 0.1
+RETRY_SECONDS = 0.1
 REMOVING_SECONDS = 2.0
 
 
@@ -41,13 +41,13 @@ class Settings:
     """How the operator runs."""
 
     probes: str
-    namespace: str = names.DAS_NAMESPACE
+    installation: Installation = field(default_factory=Installation)
     emulated_mode: Literal["enabled", "disabled"] = "disabled"
-    """What a DASOperator says that we make because there is none yet."""
+    """emulatedMode of the DASOperator that the operator creates if there is none."""
 
 
 async def run(settings: Settings) -> None:
-    """Watch over the planes until cancelled."""
+    """Reconcile until cancelled."""
     async with Client.connect() as client:
         await Operator(client, settings).run()
 
@@ -63,37 +63,39 @@ class Operator:
         self._client = client
         self._settings = settings
         self._clock = clock
+        self._object = settings.installation.operator_object
+        self._namespace = namespace = settings.installation.namespace
         self._objects = Informer(
             client,
             kinds.DAS_OPERATORS,
             into=DASOperator,
-            namespace=settings.namespace,
-            fields=f"metadata.name={names.DAS_OPERATOR_OBJECT}",
+            namespace=namespace,
+            fields=f"metadata.name={self._object}",
         )
         self._workloads = {
-            kind: Informer(client, kind, into=Workload, namespace=settings.namespace)
+            kind: Informer(client, kind, into=Workload, namespace=namespace)
             for kind in {plane.kind for plane in PLANES}
         }
-        self._nodes = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=settings.namespace)
-        self._removal = Removal(client, settings.namespace)
+        self._nodes = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
+        self._removal = Removal(client, settings.installation)
         self._applied: dict[Plane, dict[str, Any]] = {}
         self._work: WorkQueue[str] = WorkQueue("dasoperator")
 
     async def run(self) -> None:
         followed: list[Informer[Any]] = [self._objects, self._nodes, *self._workloads.values()]
         for informer in followed:
-            informer.on_change(lambda _old, _new: self._work.add(names.DAS_OPERATOR_OBJECT))
+            informer.on_change(lambda _old, _new: self._work.add(self._object))
         ready = {"informers": lambda: all(informer.has_synced for informer in followed)}
         async with probes.serve(self._settings.probes, ready=ready), asyncio.TaskGroup() as tasks:
             for informer in followed:
                 tasks.create_task(informer.run())
             for informer in followed:
                 await informer.synced()
-            self._work.add(names.DAS_OPERATOR_OBJECT)
+            self._work.add(self._object)
             tasks.create_task(self._work.run(self._reconcile))
 
     async def _reconcile(self, name: str) -> float | None:
-        current = self._objects.get(name, self._settings.namespace)
+        current = self._objects.get(name, self._namespace)
         if current is None:
             await self._create(name)
             return None
@@ -102,46 +104,46 @@ class Operator:
             return await self._remove(current)
         found = [self._health(plane) for plane in PLANES]
         if current.spec.management_state in MANAGED:
-            await self._removal.bring_back()
+            await self._removal.restore()
             await self._apply(current, found)
-        return await self._report(current, conditions.assess(found, self._troubles()), found)
+        return await self._report(current, conditions.assess(found, self._problems()), found)
 
     async def _remove(self, current: DASOperator) -> float | None:
         self._applied.clear()
-        waits = await self._removal.take_away()
+        waits = await self._removal.remove()
         again = await self._report(current, conditions.removed(waits), [])
         return REMOVING_SECONDS if waits else again
 
-    def _troubles(self) -> list[Trouble]:
-        return troubles(self._nodes.items())
+    def _problems(self) -> list[NodeProblem]:
+        return node_problems(self._nodes.items())
 
     def _health(self, plane: Plane) -> Health:
-        return health(plane, self._workloads[plane.kind].get(plane.name, self._settings.namespace))
+        return health(plane, self._workloads[plane.kind].get(plane.name, self._namespace))
 
     async def _create(self, name: str) -> None:
         body = {"metadata": {"name": name}, "spec": {"emulatedMode": self._settings.emulated_mode}}
         try:
-            await self._client.create(kinds.DAS_OPERATORS, body, namespace=self._settings.namespace)
+            await self._client.create(kinds.DAS_OPERATORS, body, namespace=self._namespace)
         except errors.AlreadyExists:
             return
-        log.info("made DASOperator %s with emulatedMode %s", name, self._settings.emulated_mode)
+        log.info("created DASOperator %s with emulatedMode %s", name, self._settings.emulated_mode)
 
     async def _apply(self, current: DASOperator, found: list[Health]) -> None:
         for entry in found:
             plane = entry.plane
-            wanted = desired.body(plane, current.spec, self._settings.namespace)
-            # Applied once after a start, too: what was switched off meanwhile must be given back.
+            wanted = desired.body(plane, current.spec, self._namespace)
+            # Also applied once after a start, to release fields that the DASOperator no longer sets.
             settled = self._applied.get(plane) == wanted and desired.holds(plane, current.spec, entry.template)
             if entry.present and not settled:
-                await self._client.apply(plane.kind, wanted, field_manager=FIELD_MANAGER)
+                await self._client.apply(plane.kind, wanted, field_manager=names.OPERATOR_FIELD_MANAGER)
                 self._applied[plane] = wanted
-                log.info("%s %s set as DASOperator %s says", plane.kind.kind, plane.name, current.metadata.name)
+                log.info("configured %s %s from DASOperator %s", plane.kind.kind, plane.name, current.metadata.name)
 
     async def _report(self, current: DASOperator, found: list[Condition], planes: list[Health]) -> float | None:
         try:
             await self._write(current, found, planes)
-        except errors.Conflict:  # our copy is behind, for instance our own last write
-            return LOOK_AGAIN_SECONDS
+        except errors.Conflict:  # the cache is behind, for example our own last write
+            return RETRY_SECONDS
         return None
 
     async def _write(self, current: DASOperator, found: list[Condition], planes: list[Health]) -> None:
@@ -159,6 +161,6 @@ class Operator:
             kinds.DAS_OPERATORS,
             current.metadata.name,
             {"metadata": version, "status": meta.to_wire(status)},
-            namespace=self._settings.namespace,
+            namespace=self._namespace,
             subresource="status",
         )

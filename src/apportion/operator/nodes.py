@@ -1,4 +1,4 @@
-"""Nodes that cannot serve and will not by themselves: what their agents say of it."""
+"""Nodes that cannot serve slices until somebody intervenes, as reported by their agents."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from apportion.apis import accelerators
 from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.meta import condition
 
-# Nothing is wrong: it passes, or the pods of the DaemonSet say it better.
-_PASSING = ("Starting", "NotRegistered", "AgentStopped", "Waiting")
+# Temporary states, or states that the pods of the DaemonSet report better
+_TEMPORARY = ("Starting", "NotRegistered", "AgentStopped", "Waiting")
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Why one node takes no slices."""
+class NodeProblem:
+    """Why one node serves no slices."""
 
     node: str
     reason: str
     message: str
 
 
-def troubles(found: Iterable[NodeAccelerator]) -> list[Trouble]:
+def node_problems(found: Iterable[NodeAccelerator]) -> list[NodeProblem]:
     listed = []
     for entry in sorted(found, key=lambda entry: entry.metadata.name):
         ready = condition(entry.status.conditions, accelerators.READY)
-        if ready is not None and ready.status != "True" and ready.reason not in _PASSING:
-            listed.append(Trouble(entry.metadata.name, ready.reason, ready.message))
+        if ready is not None and ready.status != "True" and ready.reason not in _TEMPORARY:
+            listed.append(NodeProblem(entry.metadata.name, ready.reason, ready.message))
     return listed

@@ -1,4 +1,4 @@
-"""The planes as the operator sees them: Deployments and a DaemonSet, reduced to how they are doing."""
+"""The Deployments and the DaemonSet of the planes, and their health."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apportion.apis.meta import ObjectMeta, Wire
 
 @dataclass(frozen=True)
 class Plane:
-    """One workload that must be there, and its container that is told how to run."""
+    """One required workload, and its container that the operator configures."""
 
     kind: Kind
     name: str
@@ -22,8 +22,8 @@ class Plane:
     means: str
 
 
-AGENTS = Plane(kinds.DAEMON_SETS, "das-daemonset", "agent", "no slices are made or freed")
-WEBHOOK = Plane(kinds.DEPLOYMENTS, names.WEBHOOK_SERVICE, "webhook", "pods that ask for GPUs cannot be created")
+AGENTS = Plane(kinds.DAEMON_SETS, names.AGENT_DAEMON_SET, "agent", "slices are neither created nor deleted")
+WEBHOOK = Plane(kinds.DEPLOYMENTS, names.WEBHOOK_DEPLOYMENT, "webhook", "pods that request GPUs cannot be created")
 SCHEDULER = Plane(kinds.DEPLOYMENTS, names.DAS_SCHEDULER, "scheduler", "pods with slices stay pending")
 PLANES = (WEBHOOK, SCHEDULER, AGENTS)
 
@@ -34,7 +34,7 @@ class WorkloadSpec(Wire):
 
 
 class WorkloadStatus(Wire):
-    """Fields of both kinds; each fills its own."""
+    """Fields of both kinds; each kind sets its own."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -55,7 +55,7 @@ class Workload(Wire):
 
 @dataclass(frozen=True)
 class Health:
-    """How many pods a plane should have, and has."""
+    """Desired and actual pods of a plane."""
 
     plane: Plane
     present: bool = False
@@ -86,4 +86,4 @@ def health(plane: Plane, workload: Workload | None) -> Health:
     else:
         counts = (workload.spec.replicas, status.updated_replicas, status.ready_replicas)
         available = status.available_replicas
-    return Health(plane, True, settled, *counts, available, workload.spec.template)  # noqa: FBT003  it is there
+    return Health(plane, True, settled, *counts, available, workload.spec.template)  # noqa: FBT003  present

@@ -114,7 +114,7 @@ class Leftovers:
         return pod.metadata.uid == reference.uid
 
     async def _delete(self, claim: AllocationClaim, why: str) -> None:
-        log.info("claim %s is removed: %s", claim.name, why)
+        log.info("deleted claim %s: %s", claim.name, why)
         try:
             await self._client.delete(
                 ALLOCATION_CLAIMS, claim.name, namespace=claim.metadata.namespace, uid=claim.metadata.uid

@@ -29,7 +29,7 @@ async def run(settings: Settings, client: Client | None = None) -> None:
         election = Election(
             connected,
             name=settings.lease_name,
-            namespace=settings.namespace,
+            namespace=settings.installation.namespace,
             identity=settings.identity or identity(),
             duration=settings.lease_duration,
             renew_deadline=settings.lease_renew_deadline,
@@ -59,7 +59,7 @@ class Reign:
 
     def is_ready(self) -> bool | str:
         """A standby is ready; a leader is once it knows the cluster."""
-        return "the leader has not read the cluster yet" if self._syncing else True
+        return "the leader has not synced its caches yet" if self._syncing else True
 
     async def lead(self) -> None:
         while True:
@@ -67,7 +67,7 @@ class Reign:
             try:
                 await self._reign()
             except* LeaseLost:
-                log.warning("the lease ran out in the middle of the work")
+                log.warning("the lease expired during a commit")
             finally:
                 metrics.LEADING.set(0)
                 self._syncing = False
@@ -83,7 +83,7 @@ class Reign:
             for informer in plane.informers.all:
                 await informer.synced()
             log.info(
-                "knows %d nodes, %d pods, %d claims; %d pods wait",
+                "synced: %d nodes, %d pods, %d claims; %d pods pending",
                 *(len(known) for known in (plane.informers.nodes, plane.view.pods, plane.view.claims, plane.backlog)),
             )
             self._syncing = False

@@ -35,7 +35,7 @@ class Plane:
     def __init__(self, client: Client, election: Election, settings: Settings) -> None:
         now = clock.elapsed
         self.view = View(now=now)
-        self.informers = informers = Informers(client, self.view, namespace=settings.namespace)
+        self.informers = informers = Informers(client, self.view, settings.installation)
         self.backlog = Backlog(now)
         changed = asyncio.Event()
         self.view.changes.on_change(changed.set)
@@ -51,7 +51,7 @@ class Plane:
         self._leftovers = Leftovers(
             client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
         )
-        self._committer = Committer(client, namespace=settings.namespace, holds=election.holds)
+        self._committer = Committer(client, namespace=settings.installation.namespace, holds=election.holds)
         self._rounds = Rounds(
             self.view,
             self.backlog,

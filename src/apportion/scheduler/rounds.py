@@ -171,7 +171,7 @@ class Rounds:
         for bind in statement.binds:
             outcome = result.outcomes[bind.uid]
             if outcome is Outcome.FAILED:
-                self._reporter.waits(bind.request, f"Placing the pod failed and is tried again: {result.reason}")
+                self._reporter.waits(bind.request, f"Binding the pod failed and will be retried: {result.reason}")
             elif outcome is not Outcome.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
                 self._reporter.forget(bind.uid)
         if Outcome.FAILED in result.outcomes.values():

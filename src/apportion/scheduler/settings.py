@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from apportion.apis import names
+from apportion.apis.installation import Installation
 
 
 @dataclass(frozen=True)
@@ -12,10 +12,10 @@ class Settings:
     """How the plane runs. Times in seconds."""
 
     probes: str = "127.0.0.1:9401"
-    namespace: str = names.DAS_NAMESPACE  # of claims, NodeAccelerators and the lease
+    installation: Installation = field(default_factory=Installation)
     policy: str = "fragmentation"
     identity: str = ""
-    lease_name: str = names.SCHEDULER_LEASE
+    lease_name: str = Installation.scheduler_lease
     lease_duration: float = 15.0
     lease_renew_deadline: float = 10.0
     lease_retry: float = 2.0

@@ -53,8 +53,7 @@ class Claims:
         self._namespace = namespace
 
     async def write(self, operation: ClaimSlice) -> None:
-        wanted = _claim(operation)
-        wanted.metadata.namespace = self._namespace
+        wanted = self._claim(operation)
         try:
             await self._client.create(ALLOCATION_CLAIMS, wanted, namespace=self._namespace, into=Bare)
         except errors.AlreadyExists:
@@ -67,11 +66,25 @@ class Claims:
             claim = await self._get(operation)
         except errors.NotFound:
             return False
-        return claim.spec == _claim(operation).spec
+        return claim.spec == self._claim(operation).spec
 
     async def _get(self, operation: ClaimSlice) -> AllocationClaim:
         return await self._client.get(
             ALLOCATION_CLAIMS, operation.name, namespace=self._namespace, into=AllocationClaim
+        )
+
+    def _claim(self, operation: ClaimSlice) -> AllocationClaim:
+        placement, request = operation.placement, operation.request
+        return new_claim(
+            name=operation.name,
+            namespace=self._namespace,
+            profile=placement.profile,
+            gpu_uuid=placement.gpu,
+            start=placement.start,
+            size=placement.size,
+            nodename=operation.node,
+            pod=PodReference(namespace=request.namespace, name=request.name, uid=request.uid),
+            containers=list(operation.containers),
         )
 
 
@@ -162,17 +175,3 @@ async def pod_of(client: Client, request: Request) -> Pod | None:
     except errors.NotFound:
         return None
     return pod if pod.metadata.uid == request.uid else None
-
-
-def _claim(operation: ClaimSlice) -> AllocationClaim:
-    placement, request = operation.placement, operation.request
-    return new_claim(
-        name=operation.name,
-        profile=placement.profile,
-        gpu_uuid=placement.gpu,
-        start=placement.start,
-        size=placement.size,
-        nodename=operation.node,
-        pod=PodReference(namespace=request.namespace, name=request.name, uid=request.uid),
-        containers=list(operation.containers),
-    )

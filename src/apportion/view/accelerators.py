@@ -14,29 +14,20 @@ from apportion.apis.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError
 from apportion.apis.pods import Pod
 from apportion.core.catalog import Catalog, Model
+from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet, GpuFacts, SlicePlacement
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.changes import ChangeLog
 
 log = logging.getLogger(__name__)
 
 
-class Foreign(NamedTuple):
-    """A slice that we did not make; older agents do not tell its profile."""
-
-    placement: SlicePlacement
-
-    @property
-    def key(self) -> str:
-        gpu, _, start, size = self.placement
-        return f"foreign/{gpu}/{start}/{size}"  # no claim can have this name
-
-
 class Report(NamedTuple):
-    """What counts of a node's report; `foreign` are slices that others made."""
+    """What counts of a node's report; `foreign` are slices that we did not make, some of unknown profile."""
 
     gpus: tuple[GpuFacts, ...] = ()
     ready: bool = False
-    foreign: tuple[Foreign, ...] = ()
+    foreign: tuple[SlicePlacement, ...] = ()
+    whole: tuple[tuple[str, tuple[str, ...]], ...] = ()  # pods with the whole GPUs that the kubelet gave them
 
 
 class GpuReader:
@@ -52,7 +43,7 @@ class GpuReader:
             try:
                 model = self._model(gpu)
             except ApportionError as error:
-                log.error("GPU %s of node %s is left out: %s", gpu.uuid, accelerator.metadata.name, error)  # noqa: TRY400
+                log.error("ignoring GPU %s of node %s: %s", gpu.uuid, accelerator.metadata.name, error)  # noqa: TRY400
                 continue
             found.append(GpuFacts(gpu.uuid, model, gpu.mig_enabled, gpu.healthy))
         return tuple(found)
@@ -100,10 +91,7 @@ class Accelerators:
             del self._ready_agents[key]
         else:
             self._ready_agents[key] = after
-        for node, accelerator in self._objects.items():
-            agent = accelerator.status.agent
-            if agent is not None and (agent.namespace, agent.name) == key:
-                self.refresh(node)
+        self.refresh(subject.spec.node_name)  # an agent reports on its own node only
 
     def node_removed(self, node: str) -> None:
         """The fleet has forgotten the node with its GPUs."""
@@ -115,33 +103,65 @@ class Accelerators:
         known = self._reports.get(node, Report())
         if known == report:
             return
-        self._reports[node] = report
+        if report == Report():
+            del self._reports[node]
+        else:
+            self._reports[node] = report
         if (known.gpus, known.ready) != (report.gpus, report.ready):
             self._fleet.set_gpus(node, report.gpus, ready=report.ready)
         _block_foreign(self._fleet, known.foreign, report.foreign)
-        self._changes.note(Happened.NODE_CHANGED, node)
+        self.assign_devices(node)
+        if known[:3] != report[:3]:
+            self._changes.note(Happened.NODE_CHANGED, node)
+
+    def assign_devices(self, node: str) -> None:
+        """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it."""
+        report = self._reports.get(node)
+        if report is None or not report.whole:
+            return
+        before = self._free_gpus(node)
+        self._fleet.set_devices(node, dict(report.whole))
+        if self._free_gpus(node) != before:
+            self._changes.note(Happened.NODE_CHANGED, node)
+
+    def _free_gpus(self, node: str) -> int:
+        state = self._fleet.nodes.get(node)
+        return sum(gpu.takes_whole for gpu in state.gpus.values()) if state is not None else 0
 
     def _report(self, node: str) -> Report:
         accelerator = self._objects.get(node)
         if accelerator is None:
             return Report()
         ready = accelerator.ready and self._has_agent(accelerator)
-        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator))
+        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator), _whole_gpus(accelerator))
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
         return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
 
 
-def _foreign_slices(accelerator: NodeAccelerator) -> tuple[Foreign, ...]:
+def _foreign_slices(accelerator: NodeAccelerator) -> tuple[SlicePlacement, ...]:
     gpus = accelerator.status.gpus
-    return tuple(Foreign(SlicePlacement(gpu.uuid, it.profile, it.start, it.size)) for gpu in gpus for it in gpu.foreign)
+    return tuple(SlicePlacement(gpu.uuid, it.profile, it.start, it.size) for gpu in gpus for it in gpu.foreign)
 
 
-def _block_foreign(fleet: Fleet, old: Iterable[Foreign], new: Iterable[Foreign]) -> None:
+def _whole_gpus(accelerator: NodeAccelerator) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found: dict[str, tuple[str, ...]] = {}
+    for gpu in accelerator.status.gpus:
+        for holder in gpu.holders:
+            if holder.kind == "whole":
+                found[holder.pod_uid] = (*found.get(holder.pod_uid, ()), gpu.uuid)
+    return tuple(sorted(found.items()))
+
+
+def _block_foreign(fleet: Fleet, old: Iterable[SlicePlacement], new: Iterable[SlicePlacement]) -> None:
     """Slices of others hold their places and belong to no pod; with its profile one counts for limits too."""
     after = set(new)
-    for piece in set(old) - after:
-        fleet.remove_slice(piece.key)
-    for piece in after:
-        fleet.add_slice(piece.key, piece.placement, "")
+    for placement in set(old) - after:
+        fleet.remove_slice(_foreign_key(placement))
+    for placement in after:
+        fleet.add_slice(_foreign_key(placement), placement, "")
+
+
+def _foreign_key(placement: SlicePlacement) -> str:
+    return f"foreign/{placement.gpu}/{placement.start}/{placement.size}"  # no claim can have this name

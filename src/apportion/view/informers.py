@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
 from apportion.apis.accelerators import NodeAccelerator
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
@@ -28,8 +29,8 @@ class Informers:
         self,
         client: Client,
         view: View,
+        installation: Installation,
         *,
-        namespace: str = names.DAS_NAMESPACE,
         nodes: Informer[Node] | None = None,
         namespaces: Informer[Bare] | None = None,
         accelerators: Informer[NodeAccelerator] | None = None,
@@ -38,7 +39,7 @@ class Informers:
         self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare) if namespaces is None else namespaces
         self.nodes = Informer(client, kinds.NODES, into=Node) if nodes is None else nodes
         self.accelerators = (
-            Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
+            Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=installation.namespace)
             if accelerators is None
             else accelerators
         )
@@ -46,7 +47,7 @@ class Informers:
             client,
             kinds.ALLOCATION_CLAIMS,
             into=AllocationClaim,
-            namespace=namespace,
+            namespace=installation.namespace,
             indexes={
                 BY_POD: lambda claim: [claim.spec.pod_ref.uid],
                 BY_NODE: lambda claim: [claim.spec.nodename],

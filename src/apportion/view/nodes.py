@@ -6,9 +6,10 @@ import logging
 
 from apportion.apis.errors import InputError
 from apportion.apis.nodes import Node
+from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet, NodeFacts
 from apportion.view.accelerators import Accelerators
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.changes import ChangeLog
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ def node_facts(node: Node) -> NodeFacts:
     try:
         allocatable = node.allocatable()
     except InputError as error:
-        log.error("node %s offers nothing: %s", node.metadata.name, error)  # noqa: TRY400
+        log.error("ignoring the resources of node %s: %s", node.metadata.name, error)  # noqa: TRY400
         allocatable = {}
     spec = node.spec
     return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)

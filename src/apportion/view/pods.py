@@ -9,11 +9,12 @@ import msgspec
 
 from apportion.apis import names
 from apportion.apis.pods import Pod
+from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
 from apportion.view.accelerators import Accelerators
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.changes import ChangeLog
 from apportion.view.requests import ended, read
 from apportion.view.waiting import WaitingPod, WaitingPods
 
@@ -85,15 +86,17 @@ class Pods:
         known = self._fleet.pod_nodes.get(uid)
         if assumed and known == node and old is not None and _only_bound(old, pod):
             self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
+            self._accelerators.assign_devices(node)
             return
         request, problem = read(pod)
         if request is None:
-            log.error("pod %s/%s is not counted: %s", pod.metadata.namespace, pod.metadata.name, problem)
+            log.error("ignoring pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, problem)
             self._leave(uid)
             return
         if known == node and self._fleet.nodes[node].pods[uid] == request:
             return
         self._fleet.add_pod(request, node)
+        self._accelerators.assign_devices(node)
         if known is not None and known != node:
             self._changes.note(Happened.POD_GONE, known, uid)
         self._changes.note(Happened.POD_CAME, node, uid)

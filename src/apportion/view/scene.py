@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from apportion.apis import names
 from apportion.apis.accelerators import Accelerator
+from apportion.apis.claims import IN_USE
 from apportion.core.facts import SlicePlacement
 from apportion.core.ledger import Gpu as Ledger
 from apportion.core.node import NodeState
@@ -49,8 +50,8 @@ class Scene:
 def scene(view: View) -> Scene:
     """The cluster as the scheduler sees it."""
     nodes = {node.name: node for node in view.fleet if node.gpus}
-    states = {claim.name: claim.state for claim in view.claims}
-    fixed = {gpu.uuid: _fixed(gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
+    states: dict[str, str] = {claim.name: claim.state for claim in view.claims}
+    fixed = {gpu.uuid: _fixed(view, gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
     return Scene(
         nodes={
             name: [fixed.get(uuid) or _gpu(view, gpu, states) for uuid, gpu in node.gpus.items()]
@@ -85,15 +86,18 @@ def _pod_name(view: View, uid: str) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
 
 
-def _fixed(gpu: Accelerator) -> Gpu:
-    """A GPU that was cut beforehand: which pod has which slice only its kubelet knows."""
-    slices = tuple(Slice(piece.profile, piece.start, piece.size, "", "") for piece in gpu.fixed)
+def _fixed(view: View, gpu: Accelerator) -> Gpu:
+    """A GPU with static slices: its agent says which pod has which."""
+    slices = tuple(
+        Slice(piece.profile, piece.start, piece.size, _pod_name(view, piece.pod_uid), IN_USE if piece.pod_uid else "")
+        for piece in gpu.fixed
+    )
     return Gpu(gpu.uuid, gpu.model, max(piece.start + piece.size for piece in slices), slices, healthy=gpu.healthy)
 
 
 def _note(node: NodeState) -> str:
     if not node.ready:
-        return "its agent is not ready"
+        return "the agent is not ready"
     return "cordoned" if node.facts is not None and node.facts.unschedulable else ""
 
 
@@ -105,5 +109,5 @@ def _waiting(view: View) -> Iterator[tuple[str, str]]:
             continue
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         current = view.pods.get(pod.metadata.uid) or pod
-        reason = f"scheduling gates hold it back: {gates}" if gates else message_of(current)
-        yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not decided yet"
+        reason = f"the pod has scheduling gates: {gates}" if gates else message_of(current)
+        yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not processed yet"

@@ -107,7 +107,7 @@ def _size(amounts: Quantities) -> int:
     try:
         return quantity.whole(amounts.get(STORAGE, 0))
     except InputError as error:
-        log.warning("a volume's size counts as 0: %s", error)
+        log.warning("invalid size of a volume, using 0: %s", error)
         return 0
 
 

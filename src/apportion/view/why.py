@@ -56,7 +56,7 @@ def answer(view: View, pod: Pod, policy: Policy) -> Answer:
     """What keeps this pod from running, as the cluster is now."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if pod.terminal:
-        return Answer(key, State.ENDED, f"It has ended ({pod.status.phase}).", node=pod.spec.node_name)
+        return Answer(key, State.ENDED, f"The pod has terminated ({pod.status.phase}).", node=pod.spec.node_name)
     if pod.spec.node_name:
         return _placed(key, pod, tuple(view.claims.of_pod(pod.metadata.uid)))
     return replace(_waiting(view, key, pod, policy), told=message_of(pod))
@@ -64,16 +64,16 @@ def answer(view: View, pod: Pod, policy: Policy) -> Answer:
 
 def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     if pod.metadata.deleting:
-        return Answer(key, State.LEAVING, "It is being deleted and will not be placed.")
+        return Answer(key, State.LEAVING, "The pod is being deleted and will not be scheduled.")
     if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
-        sentence = f"It is placed by the scheduler {pod.spec.scheduler_name!r}, not by Apportion."
+        sentence = f"The pod belongs to the scheduler {pod.spec.scheduler_name!r}, not to Apportion."
         return Answer(key, State.FOREIGN, sentence)
     request, problem = read(pod)
     if request is None or problem is not None:
         return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
     outcome = _decided(view, request, policy)
     if isinstance(outcome, Statement):
-        return Answer(key, State.FITS, f"Node {outcome.node} can take it now.", node=outcome.node)
+        return Answer(key, State.FITS, f"Node {outcome.node} is available for the pod.", node=outcome.node)
     state = State.GATED if request.gated else State.WAITING
     return Answer(key, state, sentences.of(outcome), outcome.layer, refusal=outcome)
 
@@ -81,8 +81,8 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
     node = pod.spec.node_name
     if pod.status.phase == "Running":
-        return Answer(key, State.RUNNING, f"It runs on node {node}.", node=node, slices=slices)
-    sentence = f"It has a place on node {node}; its containers have not started yet."
+        return Answer(key, State.RUNNING, f"The pod is running on node {node}.", node=node, slices=slices)
+    sentence = f"The pod is bound to node {node}; its containers have not started yet."
     return Answer(key, State.PLACED, sentence, node=node, slices=slices)
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from apportion.cluster.transport import Request, Response
-from pocketkube.api import negotiation, status
+from pocketkube.api import media_types, status
 from pocketkube.api.server import ApiServer
 
 _WARNING = "warning"
@@ -52,7 +52,7 @@ class HttpShell:
         try:
             request = await _read(incoming)
         except status.ApiStatus as problem:
-            return _whole(Response(problem.code, {"content-type": negotiation.JSON}, problem.encode()))
+            return _whole(Response(problem.code, {"content-type": media_types.JSON}, problem.encode()))
         # A client that leaves ends its stream, but no write half-way.
         response = await asyncio.shield(self._server.handle(request))
         if response.stream is None:
@@ -64,8 +64,8 @@ async def _read(incoming: web.BaseRequest) -> Request:
     body = bytearray()
     async for chunk in incoming.content.iter_any():
         body += chunk
-        if len(body) > negotiation.MAX_BODY:
-            raise status.too_large(negotiation.MAX_BODY)
+        if len(body) > media_types.MAX_BODY:
+            raise status.too_large(media_types.MAX_BODY)
     headers: dict[str, str] = {}
     for name, value in incoming.headers.items():
         key = name.lower()

@@ -6,10 +6,10 @@ import platform
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from pocketkube.api import negotiation, rendering, status
+from pocketkube.api import media_types, rendering, status
 from pocketkube.api.discovery import openapi_v2, resource_lists
 from pocketkube.api.discovery.openapi_v3 import OpenApi
-from pocketkube.api.negotiation import Accept
+from pocketkube.api.media_types import Accept
 from pocketkube.api.registry import Registry
 
 VERSION = {
@@ -79,7 +79,7 @@ class Paths:
         if version is None:
             return _json(resource_lists.api_versions() if core else resource_lists.group_list(self._registry))
         document = resource_lists.aggregated(self._registry, core=core, version=version)
-        body = negotiation.encode(document, negotiation.JSON)
+        body = media_types.encode(document, media_types.JSON)
         return Response(200, {"content-type": resource_lists.aggregated_content_type(version), "vary": "Accept"}, body)
 
 
@@ -92,7 +92,7 @@ def _found(document: dict[str, Any] | None) -> Response:
 def _document(body: bytes | None) -> Response:
     if body is None:
         raise status.unknown_path()
-    return Response(200, {"content-type": negotiation.JSON}, body)
+    return Response(200, {"content-type": media_types.JSON}, body)
 
 
 def _json(document: dict[str, Any]) -> Response:

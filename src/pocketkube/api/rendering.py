@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from apportion.cluster.transport import Response
-from pocketkube.api import negotiation
+from pocketkube.api import media_types
 from pocketkube.api.content.conversion import Versions
-from pocketkube.api.negotiation import Accept
+from pocketkube.api.media_types import Accept
 from pocketkube.api.registry import Resource
 from pocketkube.api.storage.listing import Page
 from pocketkube.api.storage.store import Stored
@@ -20,7 +20,7 @@ Obj = dict[str, Any]
 
 
 def answer(obj: Obj, accept: Accept, *, code: int = 200, headers: dict[str, str] | None = None) -> Response:
-    body = negotiation.encode(obj, accept.media)
+    body = media_types.encode(obj, accept.media)
     return Response(code, {"content-type": accept.media, **(headers or {})}, body)
 
 
@@ -41,8 +41,8 @@ class Renderer:
         return answer(obj, accept, code=code)
 
     def stored(self, resource: Resource, stored: Stored, accept: Accept, include: str) -> Response:
-        if accept.form == "object" and accept.media == negotiation.JSON and self._versions.is_stored(resource):
-            return Response(200, {"content-type": negotiation.JSON}, stored.data + b"\n")
+        if accept.form == "object" and accept.media == media_types.JSON and self._versions.is_stored(resource):
+            return Response(200, {"content-type": media_types.JSON}, stored.data + b"\n")
         return self.single(resource, self.decode(resource, stored), accept, include)
 
     def page(self, resource: Resource, page: Page, accept: Accept, include: str) -> Response:
@@ -56,14 +56,14 @@ class Renderer:
                 {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": meta, "items": items}, accept
             )
         head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta}
-        if accept.media != negotiation.JSON:
+        if accept.media != media_types.JSON:
             return answer({**head, "items": self._all(resource, page.items)}, accept)
         start = msgspec.json.encode(head)[:-1] + b',"items":['
         if self._versions.is_stored(resource):
             body = b",".join(item.data for item in page.items)
         else:
             body = b",".join(msgspec.json.encode(obj) for obj in self._all(resource, page.items))
-        return Response(200, {"content-type": negotiation.JSON}, start + body + b"]}\n")
+        return Response(200, {"content-type": media_types.JSON}, start + body + b"]}\n")
 
     def decode(self, resource: Resource, stored: Stored) -> Obj:
         return self._versions.from_storage(resource, stored.decode())

@@ -2,8 +2,8 @@
 
     identify the caller -> what is asked -> is it allowed -> do it -> answer, always with a Status on failure
 
-Nothing here knows about sockets; `http` and `local` carry requests in. The parts that decide what objects
-may hold (models, defaults, validation, tables, admission) are called through `storage`, `content` and `verbs`.
+Nothing here knows about sockets; `http` and `in_process_transport` carry requests in. The parts that decide what
+objects may hold (models, defaults, validation, tables, admission) are called through `storage`, `content` and `verbs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from pocketkube.api import negotiation, non_resource_paths, rendering, routing, status
+from pocketkube.api import media_types, non_resource_paths, rendering, routing, status
 from pocketkube.api.access import impersonation
 from pocketkube.api.access.rbac import Rbac
 from pocketkube.api.access.reviews import PLURALS as REVIEWS
@@ -103,11 +103,11 @@ class ApiServer:
         try:
             return await self._answer(request, user)
         except status.ApiStatus as problem:
-            return Response(problem.code, {"content-type": negotiation.JSON, **problem.headers}, problem.encode())
+            return Response(problem.code, {"content-type": media_types.JSON, **problem.headers}, problem.encode())
         except Exception as problem:
             log.exception("request failed: %s %s", request.method, request.path)
             unexpected = status.internal(f"{type(problem).__name__}: {problem}")
-            return Response(unexpected.code, {"content-type": negotiation.JSON}, unexpected.encode())
+            return Response(unexpected.code, {"content-type": media_types.JSON}, unexpected.encode())
 
     async def close(self) -> None:
         """End all watches and background work."""
@@ -116,8 +116,8 @@ class ApiServer:
         await self.admission.close()
 
     async def _answer(self, request: Request, user: User | None) -> Response:
-        if len(request.body or b"") > negotiation.MAX_BODY:
-            raise status.too_large(negotiation.MAX_BODY)
+        if len(request.body or b"") > media_types.MAX_BODY:
+            raise status.too_large(media_types.MAX_BODY)
         user = impersonation.identity(user or self._identify(request), request.headers, self.authorizer)
         query: dict[str, str] = {}
         for name, value in request.query:
@@ -137,8 +137,8 @@ class ApiServer:
         return await self.verbs.answer(route, request, query, user)
 
     def _review(self, route: Route, request: Request, user: User) -> Response:
-        accept = negotiation.accept(request.headers.get("accept", ""))
-        body = negotiation.decode_object(request.body, negotiation.media_of(request.headers))
+        accept = media_types.accept(request.headers.get("accept", ""))
+        body = media_types.decode_object(request.body, media_types.media_of(request.headers))
         asked = self.content.decode(route.resource, body, Options(user=user))
         return rendering.answer(self.reviews.answer(route.resource, asked, user, route.namespace), accept, code=201)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from pocketkube.api import negotiation, status
+from pocketkube.api import media_types, status
 from pocketkube.api.content import decoding
 from pocketkube.api.content.conversion import bucket_of
-from pocketkube.api.negotiation import Accept
+from pocketkube.api.media_types import Accept
 from pocketkube.api.patches.dispatch import Patcher
 from pocketkube.api.registry import Resource
 from pocketkube.api.rendering import EventRenderer, Renderer
@@ -79,7 +79,7 @@ class Verbs:
         return response
 
     async def _answer(self, route: Route, request: Request, query: Mapping[str, str], user: User) -> Response:
-        accept = negotiation.accept(request.headers.get("accept", ""), stream=route.verb == "watch")
+        accept = media_types.accept(request.headers.get("accept", ""), stream=route.verb == "watch")
         match route.verb:
             case "get":
                 return self.get(route, accept, query)
@@ -130,7 +130,7 @@ class Verbs:
             render=render,
             bookmark=render.bookmark,
         )
-        return Response(200, {"content-type": negotiation.JSON}, stream=stream)
+        return Response(200, {"content-type": media_types.JSON}, stream=stream)
 
     async def create(
         self, route: Route, accept: Accept, request: Request, query: Mapping[str, str], options: Options
@@ -138,7 +138,7 @@ class Verbs:
         resource = route.resource
         if resource.namespaced and not route.namespace:
             raise status.method_not_allowed()
-        body = negotiation.decode_object(request.body, negotiation.media_of(request.headers), route.resource.kind)
+        body = media_types.decode_object(request.body, media_types.media_of(request.headers), route.resource.kind)
         note_duplicates(request, options, resource)
         _check_namespace(route, body)
         written = await self._writer.create(target(route), body, options)
@@ -147,7 +147,7 @@ class Verbs:
     async def update(
         self, route: Route, accept: Accept, request: Request, query: Mapping[str, str], options: Options
     ) -> Response:
-        body = negotiation.decode_object(request.body, negotiation.media_of(request.headers), route.resource.kind)
+        body = media_types.decode_object(request.body, media_types.media_of(request.headers), route.resource.kind)
         note_duplicates(request, options, route.resource)
         _check_namespace(route, body)
         creates = (route.resource.group, route.resource.plural) in _CREATE_ON_UPDATE and not route.subresource
@@ -263,7 +263,7 @@ def delete_options(request: Request, query: Mapping[str, str]) -> Obj:
     """DeleteOptions from the body, or from the query where the body is empty."""
     body: Obj = {}
     if request.body:
-        body = negotiation.decode_object(request.body, negotiation.media_of(request.headers), "DeleteOptions")
+        body = media_types.decode_object(request.body, media_types.media_of(request.headers), "DeleteOptions")
         kind = body.get("kind")
         if kind not in (None, "", "DeleteOptions"):
             raise status.bad_request(f"unable to decode the body of the request as DeleteOptions: it is a {kind}")
@@ -281,7 +281,7 @@ def note_duplicates(request: Request, options: Options, resource: Resource) -> N
     """Field names that occur twice in one JSON object: only looked for when the caller chose strictness."""
     if "fieldValidation" not in options.raw or options.field_validation == "Ignore":
         return
-    found = negotiation.duplicate_fields(request.body or b"")
+    found = media_types.duplicate_fields(request.body or b"")
     if not found:
         return
     if options.field_validation == "Strict":

@@ -10,8 +10,8 @@ from pocketkube.controllers.disruption_budgets import DisruptionBudgets
 from pocketkube.controllers.endpoints import EndpointsOfServices
 from pocketkube.controllers.garbage_collector import GarbageCollector
 from pocketkube.controllers.namespaces import Namespaces
-from pocketkube.controllers.node_lifecycle import NodeLife
-from pocketkube.controllers.orphaned_pods import PodGarbage
+from pocketkube.controllers.node_lifecycle import NodeLifecycle
+from pocketkube.controllers.pod_garbage_collector import PodGarbageCollector
 from pocketkube.controllers.resource_quotas import QuotaStatus
 from pocketkube.controllers.scheduling.scheduler import DefaultScheduler
 from pocketkube.controllers.service_accounts import ServiceAccounts
@@ -46,8 +46,8 @@ def controllers(control: Control, server: ApiServer, ca: str) -> list[Part]:
         EndpointsOfServices(control),
         Namespaces(control, server.registry, server.store),
         GarbageCollector(control.client, server.registry, server.store),
-        NodeLife(control),
-        PodGarbage(control),
+        NodeLifecycle(control),
+        PodGarbageCollector(control),
         ServiceAccounts(control, ca),
         DisruptionBudgets(control),
         VolumeClaims(control),

@@ -25,7 +25,7 @@ ORPHAN_SECONDS = 2.0  # a real cluster waits for 40 s before it deletes the pods
 _OURS = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 
 
-class NodeLife(Reconciler):
+class NodeLifecycle(Reconciler):
     name = "nodes"
     component = "node-controller"
 

@@ -16,7 +16,7 @@ from apportion.apis import kinds
 from apportion.emulation.cluster import installing, topology
 from apportion.emulation.cluster.gpu_cluster import gpu_cluster
 from pocketkube.cluster import EmbeddedCluster
-from tests.pocketkube.ground import QUICK, Ground, pod, started
+from tests.pocketkube.cluster import QUICK, RunningCluster, pod, started
 
 Json = dict[str, Any]
 START_SECONDS = 90
@@ -28,22 +28,22 @@ def gpus(folder: Path) -> EmbeddedCluster:
 
 
 @pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
     async with started(gpus(tmp_path)) as made:
         yield made
 
 
 @pytest.fixture
-async def planes(tmp_path: Path) -> AsyncIterator[Ground]:
-    async with started(gpus(tmp_path)) as ground:
+async def planes(tmp_path: Path) -> AsyncIterator[RunningCluster]:
+    async with started(gpus(tmp_path)) as cluster:
         objects = manifests.load()
-        await installing.apply(ground.client, ground.cluster.server.registry, objects)
-        await installing.wait_ready(ground.client, objects, seconds=START_SECONDS, progress=lambda _: None)
-        ground.namespace = "das-operator"
-        yield ground
+        await installing.apply(cluster.client, cluster.pocketkube.server.registry, objects)
+        await installing.wait_ready(cluster.client, objects, seconds=START_SECONDS, progress=lambda _: None)
+        cluster.namespace = "das-operator"
+        yield cluster
 
 
-def processes(ground: Ground, plane: str) -> set[int]:
+def processes(cluster: RunningCluster, plane: str) -> set[int]:
     """Child processes of this cluster that run a plane."""
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
@@ -57,8 +57,8 @@ def processes(ground: Ground, plane: str) -> set[int]:
     return found
 
 
-async def pods_of(ground: Ground, name: str) -> list[Json]:
-    found = await ground.list(kinds.PODS)
+async def pods_of(cluster: RunningCluster, name: str) -> list[Json]:
+    found = await cluster.list(kinds.PODS)
     return [
         p for p in found if p["metadata"]["name"].startswith(f"{name}-") and "deletionTimestamp" not in p["metadata"]
     ]
@@ -70,37 +70,37 @@ def ready(found: list[Json]) -> bool:
     )
 
 
-async def test_r02_a_plane_lives_and_dies_with_its_pod(planes: Ground) -> None:
-    ground = planes
-    (before,) = processes(ground, "scheduler")
-    (first,) = await pods_of(ground, SCHEDULER)
+async def test_r02_a_plane_lives_and_dies_with_its_pod(planes: RunningCluster) -> None:
+    cluster = planes
+    (before,) = processes(cluster, "scheduler")
+    (first,) = await pods_of(cluster, SCHEDULER)
     os.kill(before, signal.SIGKILL)
-    back = await ground.until(
+    back = await cluster.until(
         kinds.PODS,
         first["metadata"]["name"],
         lambda p: p["status"]["containerStatuses"][0]["restartCount"] == 1 and ready([p]),
         within=START_SECONDS,
     )
     assert back["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
-    (second,) = processes(ground, "scheduler")
+    (second,) = processes(cluster, "scheduler")
     assert second != before
-    await ground.until_log(first["metadata"]["name"], "\n")
+    await cluster.until_log(first["metadata"]["name"], "\n")
 
-    await ground.delete(kinds.PODS, first["metadata"]["name"])
-    await ground.until_gone(kinds.PODS, first["metadata"]["name"])
-    assert second not in processes(ground, "scheduler")
-    await ground.until_true(lambda: pods_of(ground, SCHEDULER), ready, within=START_SECONDS)
+    await cluster.delete(kinds.PODS, first["metadata"]["name"])
+    await cluster.until_gone(kinds.PODS, first["metadata"]["name"])
+    assert second not in processes(cluster, "scheduler")
+    await cluster.until_true(lambda: pods_of(cluster, SCHEDULER), ready, within=START_SECONDS)
 
-    await ground.patch(kinds.DEPLOYMENTS, SCHEDULER, {"spec": {"replicas": 0}})
-    await ground.until_true(lambda: pods_of(ground, SCHEDULER), lambda found: not found, within=START_SECONDS)
-    await ground.until_true(lambda: _count(ground, "scheduler"), lambda count: count == 0)
-
-
-async def _count(ground: Ground, plane: str) -> int:
-    return len(processes(ground, plane))
+    await cluster.patch(kinds.DEPLOYMENTS, SCHEDULER, {"spec": {"replicas": 0}})
+    await cluster.until_true(lambda: pods_of(cluster, SCHEDULER), lambda found: not found, within=START_SECONDS)
+    await cluster.until_true(lambda: _count(cluster, "scheduler"), lambda count: count == 0)
 
 
-async def test_m05_the_node_shows_what_its_agent_offers(planes: Ground) -> None:
+async def _count(cluster: RunningCluster, plane: str) -> int:
+    return len(processes(cluster, plane))
+
+
+async def test_m05_the_node_shows_what_its_agent_offers(planes: RunningCluster) -> None:
     node = await planes.until(
         kinds.NODES, "node-1", lambda n: n["status"]["allocatable"].get("mig.das.com/1g.5gb") == "14"
     )
@@ -108,16 +108,16 @@ async def test_m05_the_node_shows_what_its_agent_offers(planes: Ground) -> None:
 
 
 async def test_a_stopped_cluster_leaves_no_plane(tmp_path: Path) -> None:
-    async with started(gpus(tmp_path)) as ground:
+    async with started(gpus(tmp_path)) as cluster:
         objects = manifests.load()
-        await installing.apply(ground.client, ground.cluster.server.registry, objects)
-        await ground.until_true(lambda: _count(ground, "node"), lambda count: count == 1, within=START_SECONDS)
-    assert not processes(ground, "node")
-    assert not processes(ground, "webhook")
+        await installing.apply(cluster.client, cluster.pocketkube.server.registry, objects)
+        await cluster.until_true(lambda: _count(cluster, "node"), lambda count: count == 1, within=START_SECONDS)
+    assert not processes(cluster, "node")
+    assert not processes(cluster, "webhook")
 
 
 async def test_what_does_not_come_up_is_named_with_its_last_words(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {
         "apiVersion": "apps/v1",
@@ -131,21 +131,21 @@ async def test_what_does_not_come_up_is_named_with_its_last_words(
             },
         },
     }
-    await installing.apply(ground.client, ground.cluster.server.registry, [body])
+    await installing.apply(cluster.client, cluster.pocketkube.server.registry, [body])
     with pytest.raises(installing.InstallError, match=r"not ready after 1 s: broken \(broken-.*registry.invalid"):
-        await installing.wait_ready(ground.client, [body], seconds=1, progress=lambda _: None)
+        await installing.wait_ready(cluster.client, [body], seconds=1, progress=lambda _: None)
     monkeypatch.setattr(installing, "_KIND_SECONDS", 0.2)
     unknown = {"apiVersion": "example.com/v1", "kind": "Nothing"}
     with pytest.raises(installing.InstallError, match=r"no kind example\.com/v1 Nothing"):
-        await installing.apply(ground.client, ground.cluster.server.registry, [unknown])
+        await installing.apply(cluster.client, cluster.pocketkube.server.registry, [unknown])
 
 
-async def test_a_gpu_sample_runs_and_nvidia_smi_is_there(ground: Ground) -> None:
+async def test_a_gpu_sample_runs_and_nvidia_smi_is_there(cluster: RunningCluster) -> None:
     image = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubi8"
-    await ground.create(kinds.PODS, pod("sample", image=image, restartPolicy="Never"))
-    await ground.create(kinds.PODS, pod("smi", "nvidia-smi", "-L", restartPolicy="Never"))
-    await ground.until_phase("sample", "Succeeded")
-    assert "Test PASSED" in await ground.logs("sample")
-    failed = await ground.until_phase("smi", "Failed")
+    await cluster.create(kinds.PODS, pod("sample", image=image, restartPolicy="Never"))
+    await cluster.create(kinds.PODS, pod("smi", "nvidia-smi", "-L", restartPolicy="Never"))
+    await cluster.until_phase("sample", "Succeeded")
+    assert "Test PASSED" in await cluster.logs("sample")
+    failed = await cluster.until_phase("smi", "Failed")
     assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 6
-    assert await ground.logs("smi") == "No devices were found\n"
+    assert await cluster.logs("smi") == "No devices were found\n"

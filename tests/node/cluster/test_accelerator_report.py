@@ -6,18 +6,18 @@ import json
 from typing import Any
 
 from apportion.apis import kinds, names
-from tests.node.ground import GPUS, NODE, Ground, ground
+from tests.node.agent_node import GPUS, NODE, AgentNode, agent_node
 
 JSON = dict[str, Any]
 
 
-async def inventory(node: Ground) -> JSON:
+async def inventory(node: AgentNode) -> JSON:
     found = await node.client.get(kinds.NODE_ACCELERATORS, NODE, namespace=names.DAS_NAMESPACE)
     resources: JSON = found["status"]["nodeResources"]
     return resources
 
 
-async def test_s09_the_inventory_has_the_form_of_the_original(node: Ground) -> None:
+async def test_s09_the_inventory_has_the_form_of_the_original(node: AgentNode) -> None:
     found = await inventory(node)
     assert found["nodeGpus"] == [
         {"gpuUuid": uuid, "gpuName": "NVIDIA A100-PCIE-40GB", "gpuMemory": "40Gi"} for uuid in GPUS[:2]
@@ -36,7 +36,7 @@ async def test_s09_the_inventory_has_the_form_of_the_original(node: Ground) -> N
 
 async def test_s09_only_gpus_on_which_slices_can_be_placed_are_in_the_original_form() -> None:
     gpus = [{"product": "NVIDIA A100-PCIE-40GB", "count": 1, "mig": False}, {"product": "NVIDIA A30", "count": 1}]
-    async with ground(annotations={names.EMULATED_GPUS: json.dumps(gpus)}) as node:
+    async with agent_node(annotations={names.EMULATED_GPUS: json.dumps(gpus)}) as node:
         await node.start_agent()
         found = await inventory(node)
         assert [gpu["gpuName"] for gpu in found["nodeGpus"]] == ["NVIDIA A30"]
@@ -44,7 +44,7 @@ async def test_s09_only_gpus_on_which_slices_can_be_placed_are_in_the_original_f
         assert "1g.5gb" not in found["migPlacement"]
 
 
-async def test_s09_profiles_that_a_node_no_longer_has_leave_the_inventory(node: Ground) -> None:
+async def test_s09_profiles_that_a_node_no_longer_has_leave_the_inventory(node: AgentNode) -> None:
     assert "1g.5gb" in (await inventory(node))["migPlacement"]
     await node.annotate_node(**{"apportion.io__emulated-gpus": '[{"product": "NVIDIA A30", "count": 1}]'})
 

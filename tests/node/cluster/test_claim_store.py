@@ -9,12 +9,12 @@ from apportion.apis import claims, kinds, names
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
 from apportion.node.cluster.claim_store import ClaimStore
-from tests.node.ground import NODE, Ground
+from tests.node.agent_node import NODE, AgentNode
 
 NEWER = {"status": {"state": claims.IN_USE, "migUUID": "MIG-newer"}}
 
 
-async def test_s06_an_own_write_does_not_hide_what_others_wrote_later(bare: Ground) -> None:
+async def test_s06_an_own_write_does_not_hide_what_others_wrote_later(bare: AgentNode) -> None:
     """The answer to our write comes when our copy has seen it, and a later one too."""
     pod = await bare.pod("a", {"mig.das.com/1g.5gb": 1})
     name = await bare.claim(pod, "1g.5gb", 0)
@@ -44,7 +44,7 @@ def seen(store: ClaimStore, name: str) -> str:
     return found.status.mig_uuid if found else ""
 
 
-async def write(node: Ground, name: str, patch: dict[str, dict[str, str]]) -> None:
+async def write(node: AgentNode, name: str, patch: dict[str, dict[str, str]]) -> None:
     await node.client.patch(kinds.ALLOCATION_CLAIMS, name, patch, namespace=names.DAS_NAMESPACE, subresource="status")
 
 

@@ -8,11 +8,11 @@ from apportion.apis import claims, kinds, names
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from pocketkube.kubelet.devices.plugin import PluginError
-from tests.node.ground import GPUS, NODE, Ground
+from tests.node.agent_node import GPUS, NODE, AgentNode
 from tests.node.test_failures import message_has
 
 
-async def test_s08_a_claim_for_a_strangers_place_does_not_make_the_slice_ours(bare: Ground) -> None:
+async def test_s08_a_claim_for_a_strangers_place_does_not_make_the_slice_ours(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
     theirs = await driver.create(Place(GPUS[0], "2g.10gb", 0, 2))
@@ -23,7 +23,7 @@ async def test_s08_a_claim_for_a_strangers_place_does_not_make_the_slice_ours(ba
     assert await bare.slices() == [theirs.uuid]
 
 
-async def test_s06_an_overlap_found_at_the_start_is_shown_and_nothing_is_destroyed(node: Ground) -> None:
+async def test_s06_an_overlap_found_at_the_start_is_shown_and_nothing_is_destroyed(node: AgentNode) -> None:
     first = await node.scheduled("first", "3g.20gb", 0)
     environment = await node.run(first)
     await node.stop_agent()
@@ -37,7 +37,7 @@ async def test_s06_an_overlap_found_at_the_start_is_shown_and_nothing_is_destroy
     assert len(await node.slices()) == 1
 
 
-async def test_s06_a_claim_that_was_moved_by_hand_keeps_its_slice_and_says_so(node: Ground) -> None:
+async def test_s06_a_claim_that_was_moved_by_hand_keeps_its_slice_and_says_so(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     await node.run(pod)
     (claim,) = await node.claims()
@@ -51,16 +51,16 @@ async def test_s06_a_claim_that_was_moved_by_hand_keeps_its_slice_and_says_so(no
     await node.eventually(node.clean, "it goes with its pod")
 
 
-async def test_s06_a_claim_of_another_node_is_none_of_ours(node: Ground) -> None:
+async def test_s06_a_claim_of_another_node_is_none_of_ours(node: AgentNode) -> None:
     pod = await node.pod("a", {"mig.das.com/1g.5gb": 1})
     name = await node.claim(pod, "1g.5gb", 0)
     elsewhere = {"spec": {"nodename": "node-2"}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, name, elsewhere, namespace=names.DAS_NAMESPACE)
     await node.bind(pod)
-    with pytest.raises(PluginError, match="its claims are 0"):
+    with pytest.raises(PluginError, match="but there are 0 claims"):
         await node.run(pod)
     assert await node.slices() == []
 
 
-async def no_claims(node: Ground) -> bool:
+async def no_claims(node: AgentNode) -> bool:
     return not await node.claims()

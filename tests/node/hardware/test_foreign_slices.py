@@ -19,14 +19,14 @@ from apportion.node.hardware.slicing import Slicing
 from apportion.node.locks import Locks
 from apportion.view.view import View
 from pocketkube.kubelet.devices.plugin import PluginError
-from tests.node.ground import GPUS, NODE, Ground
+from tests.node.agent_node import GPUS, NODE, AgentNode
 from tests.node.test_failures import has_event
 
 PLACE = Place(GPUS[0], "2g.10gb", 2, 2)
 MEDIA = "1g.5gb+me"  # at most one on a GPU, wherever it stands
 
 
-async def test_s08_a_slice_made_by_hand_at_a_reserved_place_is_not_ours(bare: Ground) -> None:
+async def test_s08_a_slice_made_by_hand_at_a_reserved_place_is_not_ours(bare: AgentNode) -> None:
     driver, records, slicing = await parts(bare)
     entry = await slicing.reserve("claim", "pod", PLACE)
     theirs = await driver.create(PLACE)
@@ -40,7 +40,7 @@ async def test_s08_a_slice_made_by_hand_at_a_reserved_place_is_not_ours(bare: Gr
     assert await driver.slices() == [theirs]
 
 
-async def test_s08_a_slice_made_by_hand_after_a_refusal_is_not_ours(bare: Ground) -> None:
+async def test_s08_a_slice_made_by_hand_after_a_refusal_is_not_ours(bare: AgentNode) -> None:
     driver, records, slicing = await parts(bare)
     entry = await slicing.reserve("claim", "pod", Place(GPUS[0], MEDIA, 3, 1))
     await driver.create(Place(GPUS[0], MEDIA, 0, 1))
@@ -52,7 +52,7 @@ async def test_s08_a_slice_made_by_hand_after_a_refusal_is_not_ours(bare: Ground
     assert await slicing.foreign() == [theirs]
 
 
-async def test_s08_a_slice_that_was_being_made_is_ours(bare: Ground) -> None:
+async def test_s08_a_slice_that_was_being_made_is_ours(bare: AgentNode) -> None:
     driver, records, slicing = await parts(bare)
     records.put(SliceRecord("claim", "pod", PLACE, making=True))
     ours = await driver.create(PLACE)
@@ -65,7 +65,7 @@ async def test_s08_a_slice_that_was_being_made_is_ours(bare: Ground) -> None:
     assert await driver.slices() == []
 
 
-async def test_s08_books_of_older_agents_are_read(bare: Ground) -> None:
+async def test_s08_books_of_older_agents_are_read(bare: AgentNode) -> None:
     driver, records, slicing = await parts(bare)
     made, unfinished = await driver.create(PLACE), await driver.create(Place(GPUS[0], "1g.5gb", 0, 1))
     old = '{"claim":"%s","podUid":"u","place":{"gpu":"%s","profile":"%s","start":%d,"size":%d},"uuid":"%s"}'
@@ -80,7 +80,7 @@ async def test_s08_books_of_older_agents_are_read(bare: Ground) -> None:
     assert await slicing.foreign() == [unfinished]
 
 
-async def test_s08_a_slice_made_by_hand_while_ours_is_prepared_stays_out_of_the_pod(bare: Ground) -> None:
+async def test_s08_a_slice_made_by_hand_while_ours_is_prepared_stays_out_of_the_pod(bare: AgentNode) -> None:
     made: list[str] = []
 
     async def by_hand() -> None:
@@ -98,7 +98,7 @@ async def test_s08_a_slice_made_by_hand_while_ours_is_prepared_stays_out_of_the_
     await bare.eventually(lambda: nothing_but(bare, made), "ours is gone, theirs is not")
 
 
-async def test_s06_a_slice_that_others_leave_no_room_for_is_made_elsewhere(bare: Ground) -> None:
+async def test_s06_a_slice_that_others_leave_no_room_for_is_made_elsewhere(bare: AgentNode) -> None:
     theirs = await by_others(bare, Place(GPUS[0], MEDIA, 0, 1))
     await bare.start_agent()
     pod = await bare.scheduled("a", MEDIA, 3)
@@ -112,7 +112,7 @@ async def test_s06_a_slice_that_others_leave_no_room_for_is_made_elsewhere(bare:
     await bare.eventually(lambda: nothing_but(bare, [theirs]), "it goes with its pod")
 
 
-async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_evicted_with_the_reason(bare: Ground) -> None:
+async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_evicted_with_the_reason(bare: AgentNode) -> None:
     theirs = [await by_others(bare, Place(gpu, MEDIA, 0, 1)) for gpu in GPUS[:2]]
     await bare.start_agent()
     pod = await bare.scheduled("a", MEDIA, 3)
@@ -125,7 +125,7 @@ async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_evicted_with_the_rea
     await bare.eventually(lambda: nothing_but(bare, theirs), "it leaves nothing behind")
 
 
-async def test_s09_slices_of_others_count_for_the_limit_of_their_profile(bare: Ground) -> None:
+async def test_s09_slices_of_others_count_for_the_limit_of_their_profile(bare: AgentNode) -> None:
     await by_others(bare, Place(GPUS[0], MEDIA, 0, 1))
     await bare.start_agent()
     report = await bare.accelerator()
@@ -158,7 +158,7 @@ class Meddler:
         await self._inner.close()
 
 
-async def parts(bare: Ground) -> tuple[EmulatedDriver, SliceRecords, Slicing]:
+async def parts(bare: AgentNode) -> tuple[EmulatedDriver, SliceRecords, Slicing]:
     folder = bare.settings.state_dir
     driver = EmulatedDriver(NODE, folder)
     await driver.configure({})
@@ -167,15 +167,15 @@ async def parts(bare: Ground) -> tuple[EmulatedDriver, SliceRecords, Slicing]:
     return driver, records, Slicing(driver, records, Locks())
 
 
-def no_claims(bare: Ground) -> ClaimStore:
+def no_claims(bare: AgentNode) -> ClaimStore:
     return ClaimStore(bare.client, NODE, names.DAS_NAMESPACE)
 
 
-async def by_others(bare: Ground, place: Place) -> str:
+async def by_others(bare: AgentNode, place: Place) -> str:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
     return (await driver.create(place)).uuid
 
 
-async def nothing_but(node: Ground, uuids: list[str]) -> bool:
+async def nothing_but(node: AgentNode, uuids: list[str]) -> bool:
     return not await node.claims() and not node.cdi_files() and await node.slices() == uuids

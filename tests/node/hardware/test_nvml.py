@@ -15,7 +15,7 @@ import pytest
 from apportion.node.hardware.nvml.driver import NvmlDriver
 from apportion.node.hardware.nvml.health import HealthWatch
 from apportion.node.hardware.partitioner import Busy, GpuLost, Place, PlaceTaken, Process, Refused, Slice, Unavailable
-from tests.node.ground import Ground
+from tests.node.agent_node import AgentNode
 
 GPU = "GPU-00000000-aaaa-bbbb-cccc-dddddddddddd"
 T4 = "GPU-00000002-aaaa-bbbb-cccc-dddddddddddd"
@@ -248,9 +248,9 @@ async def test_without_nvidias_library_the_agent_says_so(monkeypatch: pytest.Mon
 
 
 async def test_s07_the_agent_serves_nvml_slices_to_a_kubelet(
-    driver: NvmlDriver, bare: Ground, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    driver: NvmlDriver, bare: AgentNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tests.node.ground.GPUS", [GPU])
+    monkeypatch.setattr("tests.node.agent_node.GPUS", [GPU])
     monkeypatch.setattr(driver, "_root", tmp_path)
     (tmp_path / "dev").mkdir()
     for name in ("nvidiactl", "nvidia4"):

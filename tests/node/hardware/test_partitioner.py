@@ -11,7 +11,7 @@ import pytest
 
 from apportion.node.hardware import drivers
 from apportion.node.hardware.partitioner import Gpu, Place, PlaceTaken, ProfileFacts, Slice
-from tests.node.ground import Ground
+from tests.node.agent_node import AgentNode
 
 CARD = "CARD-0"
 
@@ -51,9 +51,9 @@ class Halves:
         pass
 
 
-async def test_s13_a_toy_partitioner_is_served_like_any_other(bare: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_s13_a_toy_partitioner_is_served_like_any_other(bare: AgentNode, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = Halves()
-    monkeypatch.setattr("tests.node.ground.GPUS", [CARD])
+    monkeypatch.setattr("tests.node.agent_node.GPUS", [CARD])
     bare.make_driver = lambda: toy
     await bare.start_agent()
     assert bare.kubelet.totals() == {"mig.das.com/1g.8gb": (2, 2), "gpu.das.com/mem": (16, 16)}

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from apportion.apis import profiles
-from tests.node.ground import Ground
+from tests.node.agent_node import AgentNode
 
 
-async def test_s07_two_pods_with_one_profile_never_swap_slices(node: Ground) -> None:
+async def test_s07_two_pods_with_one_profile_never_swap_slices(node: AgentNode) -> None:
     for round_ in range(20):
         pods = [await node.scheduled(f"twin-{round_}-{side}", "3g.20gb", 4 * side) for side in (0, 1)]
         for pod in pods:
@@ -25,7 +25,7 @@ async def test_s07_two_pods_with_one_profile_never_swap_slices(node: Ground) -> 
         await node.eventually(node.clean, "both are gone")
 
 
-async def test_s07_a_stateful_sets_pod_that_comes_back_gets_its_own_slice(node: Ground) -> None:
+async def test_s07_a_stateful_sets_pod_that_comes_back_gets_its_own_slice(node: AgentNode) -> None:
     """Old name, ids that were freed a moment ago, and an agent that still cleans up after the old pod."""
     await node.annotate_node(**{"apportion.io__emulated-gpus": '[{"product": "NVIDIA A100-PCIE-40GB", "count": 2}]'})
     resource = profiles.slice_resource("7g.40gb")
@@ -55,7 +55,7 @@ async def test_s07_a_stateful_sets_pod_that_comes_back_gets_its_own_slice(node: 
         old = await node.run(before)
 
 
-async def test_s07_fourteen_pods_started_at_once(node: Ground) -> None:
+async def test_s07_fourteen_pods_started_at_once(node: AgentNode) -> None:
     pods = [await node.scheduled(f"p-{n}", "1g.5gb", n % 7, gpu=n // 7) for n in range(14)]
     for pod in pods:
         await node.admit(pod)
@@ -68,9 +68,9 @@ async def test_s07_fourteen_pods_started_at_once(node: Ground) -> None:
     await node.eventually(node.clean, "all are gone")
 
 
-async def uuid_of(node: Ground, pod: dict[str, Any]) -> str:
+async def uuid_of(node: AgentNode, pod: dict[str, Any]) -> str:
     return (await node.get(f"{pod['metadata']['uid']}-main-0")).status.mig_uuid
 
 
-async def left(node: Ground, count: int) -> bool:
+async def left(node: AgentNode, count: int) -> bool:
     return len(await node.claims()) == count

@@ -10,7 +10,7 @@ import pytest
 from apportion.apis import kinds
 from pocketkube.clock import stamp
 from pocketkube.controllers.workloads import cron_expressions
-from tests.pocketkube.ground import Ground, pod, template
+from tests.pocketkube.cluster import RunningCluster, pod, template
 
 Json = dict[str, Any]
 
@@ -24,17 +24,17 @@ def bound(found: Json) -> bool:
     return (found.get("status") or {}).get("phase") == "Bound"
 
 
-async def test_a_claim_gets_a_volume_made_for_it_which_goes_with_it(ground: Ground) -> None:
-    await ground.create(kinds.PERSISTENT_VOLUME_CLAIMS, claim())
-    found = await ground.until(kinds.PERSISTENT_VOLUME_CLAIMS, "c", bound)
+async def test_a_claim_gets_a_volume_made_for_it_which_goes_with_it(cluster: RunningCluster) -> None:
+    await cluster.create(kinds.PERSISTENT_VOLUME_CLAIMS, claim())
+    found = await cluster.until(kinds.PERSISTENT_VOLUME_CLAIMS, "c", bound)
     name = found["spec"]["volumeName"]
     assert found["status"]["capacity"] == {"storage": "1Gi"}
-    assert bound(await ground.get(kinds.PERSISTENT_VOLUMES, name))
-    await ground.delete(kinds.PERSISTENT_VOLUME_CLAIMS, "c")
-    await ground.until_gone(kinds.PERSISTENT_VOLUMES, name)
+    assert bound(await cluster.get(kinds.PERSISTENT_VOLUMES, name))
+    await cluster.delete(kinds.PERSISTENT_VOLUME_CLAIMS, "c")
+    await cluster.until_gone(kinds.PERSISTENT_VOLUMES, name)
 
 
-async def test_a_claim_takes_the_smallest_volume_that_fits(ground: Ground) -> None:
+async def test_a_claim_takes_the_smallest_volume_that_fits(cluster: RunningCluster) -> None:
     for name, size in {"small": "1Gi", "right": "5Gi", "huge": "100Gi"}.items():
         body = {
             "capacity": {"storage": size},
@@ -42,21 +42,21 @@ async def test_a_claim_takes_the_smallest_volume_that_fits(ground: Ground) -> No
             "hostPath": {"path": "/x"},
             "storageClassName": "manual",
         }
-        await ground.create(kinds.PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": body})
-    await ground.create(kinds.PERSISTENT_VOLUME_CLAIMS, claim("3Gi", storageClassName="manual"))
-    found = await ground.until(kinds.PERSISTENT_VOLUME_CLAIMS, "c", bound)
+        await cluster.create(kinds.PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": body})
+    await cluster.create(kinds.PERSISTENT_VOLUME_CLAIMS, claim("3Gi", storageClassName="manual"))
+    found = await cluster.until(kinds.PERSISTENT_VOLUME_CLAIMS, "c", bound)
     assert found["spec"]["volumeName"] == "right"
 
 
-async def test_a_class_that_waits_binds_with_the_first_pod(ground: Ground) -> None:
+async def test_a_class_that_waits_binds_with_the_first_pod(cluster: RunningCluster) -> None:
     storage = {"metadata": {"name": "late"}, "provisioner": "x/y", "volumeBindingMode": "WaitForFirstConsumer"}
-    await ground.create(kinds.STORAGE_CLASSES, storage)
-    await ground.create(kinds.PERSISTENT_VOLUME_CLAIMS, claim(storageClassName="late"))
+    await cluster.create(kinds.STORAGE_CLASSES, storage)
+    await cluster.create(kinds.PERSISTENT_VOLUME_CLAIMS, claim(storageClassName="late"))
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
-    assert not bound(await ground.get(kinds.PERSISTENT_VOLUME_CLAIMS, "c"))
-    await ground.create(kinds.PODS, pod("p", "sleep", "1000", volumes=[volume]))
-    await ground.until(kinds.PERSISTENT_VOLUME_CLAIMS, "c", bound)
-    await ground.until_phase("p", "Running")
+    assert not bound(await cluster.get(kinds.PERSISTENT_VOLUME_CLAIMS, "c"))
+    await cluster.create(kinds.PODS, pod("p", "sleep", "1000", volumes=[volume]))
+    await cluster.until(kinds.PERSISTENT_VOLUME_CLAIMS, "c", bound)
+    await cluster.until_phase("p", "Running")
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_what_is_no_schedule_is_refused(schedule: str) -> None:
         cron_expressions.parse(schedule)
 
 
-async def test_a_cron_job_starts_what_is_due_once(ground: Ground) -> None:
+async def test_a_cron_job_starts_what_is_due_once(cluster: RunningCluster) -> None:
     spec = {
         "schedule": "0 0 1 * *",
         "jobTemplate": {"spec": {"template": template({}, "true", restartPolicy="Never")}},
     }
-    made = await ground.create(kinds.CRON_JOBS, {"metadata": {"name": "tick"}, "spec": spec})
-    assert await ground.list(kinds.JOBS) == []
+    made = await cluster.create(kinds.CRON_JOBS, {"metadata": {"name": "tick"}, "spec": spec})
+    assert await cluster.list(kinds.JOBS) == []
     missed = {"status": {"lastScheduleTime": "2024-01-01T00:00:00Z"}}
-    await ground.client.patch(kinds.CRON_JOBS, "tick", missed, namespace="default", subresource="status")
-    jobs = await ground.until_true(lambda: ground.list(kinds.JOBS), lambda found: len(found) == 1)
+    await cluster.client.patch(kinds.CRON_JOBS, "tick", missed, namespace="default", subresource="status")
+    jobs = await cluster.until_true(lambda: cluster.list(kinds.JOBS), lambda found: len(found) == 1)
     assert jobs[0]["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
-    await ground.until(kinds.CRON_JOBS, "tick", lambda c: bool(c["status"].get("lastSuccessfulTime")))
-    assert len(await ground.list(kinds.JOBS)) == 1
+    await cluster.until(kinds.CRON_JOBS, "tick", lambda c: bool(c["status"].get("lastSuccessfulTime")))
+    assert len(await cluster.list(kinds.JOBS)) == 1

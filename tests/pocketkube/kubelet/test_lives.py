@@ -17,7 +17,7 @@ import yaml
 from apportion.apis import kinds
 from pocketkube.clock import LoopClock, VirtualLoop
 from pocketkube.kubelet.settings import KubeletSettings
-from tests.pocketkube.ground import embedded
+from tests.pocketkube.cluster import embedded
 
 LIVES = sorted((Path(__file__).parent / "lives").glob("*.yaml"))
 SECONDS = 130
@@ -44,16 +44,16 @@ def live(folder: Path) -> dict[str, list[str]]:
 async def _live(folder: Path) -> dict[str, list[str]]:
     """All pods at once on one node, looked at a few times per second of their time."""
     told: dict[str, list[str]] = {path.stem: [] for path in LIVES}
-    async with embedded(folder, clock=LoopClock(), kubelet=KubeletSettings()) as ground:
+    async with embedded(folder, clock=LoopClock(), kubelet=KubeletSettings()) as cluster:
         loop = asyncio.get_running_loop()
         began = loop.time()
         for path in LIVES:
             pod = yaml.safe_load(path.read_text())["pod"]
             meta = {"name": path.stem, **pod.get("metadata", {})}
             spec = {"terminationGracePeriodSeconds": 1, "nodeName": "node-1", **pod["spec"]}
-            await ground.create(kinds.PODS, {"metadata": meta, "spec": spec})
+            await cluster.create(kinds.PODS, {"metadata": meta, "spec": spec})
         while loop.time() - began < SECONDS:
-            for pod in await ground.list(kinds.PODS):
+            for pod in await cluster.list(kinds.PODS):
                 _note(told[pod["metadata"]["name"]], int(loop.time() - began), state(pod["status"]))
             await asyncio.sleep(STEP)
     return told

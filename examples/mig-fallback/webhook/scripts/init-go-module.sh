@@ -1,5 +1,5 @@
 #!/bin/sh
-# There is no module to initialise: the webhook is part of `apportion`. Only checks that it is there.
+# No Go module is needed: the webhook is part of `apportion`. Only checks that it is installed.
 set -eu
 . "$(dirname -- "$0")/../../scripts/env.sh"
 echo "the webhook is part of $(apportion --version)"

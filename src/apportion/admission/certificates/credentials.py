@@ -1,12 +1,12 @@
-"""The webhook's certificates, kept in one Secret that all replicas share.
+"""The certificates of the webhook, in one Secret that all replicas share.
 
-The Secret holds our authority and one serving certificate. Whoever finds it missing, broken or due writes
-the next one under compare-and-swap; whoever loses that race reads what the winner wrote. So replicas
-always agree, and none of them leads.
+The Secret contains our certificate authority (CA) and one serving certificate. A replica that finds it missing,
+invalid or due for renewal writes a new one with compare-and-swap; a replica that loses the race reads the result. So
+all replicas agree without a leader.
 
-An authority is renewed long before it ends: first the bundle carries the new one beside the old, and only
-after a while, when every API server trusts both, the serving certificate changes over. A Secret without
-the authority's key belongs to somebody else (cert-manager, an administrator): it is served, never changed.
+A CA is renewed long before it expires: first the bundle contains the old and the new CA, and only later, when every
+API server trusts both, the serving certificate is replaced. A Secret without the key of the CA belongs to another
+program (cert-manager, an administrator): it is served, never changed.
 """
 
 from __future__ import annotations
@@ -107,14 +107,18 @@ def _signed(authority: Authority, terms: Terms, now: datetime) -> Credentials:
 def regenerated(current: Credentials, terms: Terms, now: datetime) -> Credentials:
     """A new serving certificate of the same authority, due or not."""
     if current.authority is None:
-        raise ValueError(f"without {AUTHORITY_KEY} in the Secret only its owner can make new certificates")
+        raise ValueError(
+            f"the Secret has no {AUTHORITY_KEY}: it is managed by another program, which must issue the certificate"
+        )
     return _signed(current.authority, terms, now)
 
 
 def announced(current: Credentials, terms: Terms, now: datetime) -> Credentials:
     """A new authority beside the old one, still with the certificate of the old."""
     if current.authority is None:
-        raise ValueError(f"without {AUTHORITY_KEY} in the Secret only its owner can make a new authority")
+        raise ValueError(
+            f"the Secret has no {AUTHORITY_KEY}: it is managed by another program, which must create the CA"
+        )
     authority = current.authority.rotate(days=terms.authority_days, now=now)
     return replace(current, authority=authority, bundle=authority.bundle)
 
@@ -138,7 +142,9 @@ class SecretKeeper:
                 return await self._attempt()
             except (errors.Conflict, errors.NotFound):
                 continue  # another replica was faster: use what it wrote
-        raise errors.Conflict(409, "Conflict", f"Secret {self._namespace}/{self._name} changes all the time")
+        raise errors.Conflict(
+            409, "Conflict", f"Secret {self._namespace}/{self._name} is modified concurrently; try again"
+        )
 
     async def change(self, how: Callable[[Credentials, Terms, datetime], Credentials]) -> Credentials:
         """Write what `how` makes of the credentials that are there (made first if there are none)."""
@@ -153,7 +159,9 @@ class SecretKeeper:
             except errors.Conflict:
                 continue
             return wanted
-        raise errors.Conflict(409, "Conflict", f"Secret {self._namespace}/{self._name} changes all the time")
+        raise errors.Conflict(
+            409, "Conflict", f"Secret {self._namespace}/{self._name} is modified concurrently; try again"
+        )
 
     async def _attempt(self) -> Credentials:
         try:
@@ -163,7 +171,7 @@ class SecretKeeper:
         current = self._read(secret)
         wanted = issue(self._terms, self._clock()) if current is None else renewed(current, self._terms, self._clock())
         if wanted is not current:
-            log.info("renewing Secret %s: valid until %s", self._name, wanted.pair.expires.date())
+            log.info("renewed the certificates in Secret %s: valid until %s", self._name, wanted.pair.expires.date())
             await self._client.replace(kinds.SECRETS, {**secret, "data": wanted.data()}, namespace=self._namespace)
         return wanted
 
@@ -175,14 +183,14 @@ class SecretKeeper:
             "data": fresh.data(),
         }
         await self._client.create(kinds.SECRETS, secret, namespace=self._namespace)
-        log.info("made Secret %s: valid until %s", self._name, fresh.pair.expires.date())
+        log.info("created Secret %s: valid until %s", self._name, fresh.pair.expires.date())
         return fresh
 
     def _read(self, secret: Mapping[str, Any]) -> Credentials | None:
         try:
             return Credentials.read(secret.get("data") or {})
         except (ValueError, TypeError, OSError, binascii.Error) as error:
-            log.warning("Secret %s cannot be used and is made anew: %s", self._name, error)
+            log.warning("Secret %s is invalid and will be replaced: %s", self._name, error)
             return None
 
 
@@ -198,7 +206,7 @@ class FolderKeeper:
             files = {name: (self._folder / name).read_bytes() for name in (BUNDLE, CERTIFICATE, KEY)}
             return Credentials.read({name: base64.b64encode(content).decode() for name, content in files.items()})
         except (OSError, ValueError) as error:
-            raise errors.ConfigError(f"certificates in {self._folder} cannot be used: {error}") from error
+            raise errors.ConfigError(f"invalid certificates in {self._folder}: {error}") from error
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""New certificates while everything runs: nobody may meet one that he does not trust yet.
+"""New certificates for a running webhook, without a moment in which a caller does not trust them.
 
-A new serving certificate of the same authority can be served at once. A new authority is first published
-beside the old one in every configuration that calls us; only when API servers have had time to read it, the
-serving certificate changes over.
+A new serving certificate of the same CA can be served immediately. A new CA is first published together with the
+old one in every webhook configuration; the serving certificate is replaced after API servers have had time to read
+it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Regeneration:
 
     async def keep_authority(self, progress: Progress) -> Credentials:
         made = await self._keeper.change(credentials.regenerated)
-        progress(f"new certificate, valid until {made.pair.expires.date()}; the authority stays")
+        progress(f"issued a new certificate, valid until {made.pair.expires.date()}; the CA is unchanged")
         await self._publish(made.bundle)
         return made
 
     async def new_authority(self, progress: Progress) -> Credentials:
         announced = await self._keeper.change(credentials.announced)
         await self._publish(announced.bundle)
-        progress("new authority published beside the old one")
+        progress("published the new CA together with the old one")
         await asyncio.sleep(self._settle)
         made = await self._keeper.change(credentials.regenerated)
-        progress(f"certificate of the new authority, valid until {made.pair.expires.date()}")
+        progress(f"issued a certificate signed by the new CA, valid until {made.pair.expires.date()}")
         return made
 
     async def _publish(self, bundle: bytes) -> None:

@@ -1,8 +1,7 @@
-"""How API servers come to trust us: our certificate bundle in the webhook configurations.
+"""Publishes the CA bundle in the webhook configurations, so that API servers trust the webhook.
 
-The bundle is written into those entries of a configuration that call our Service, and nowhere else, and
-written again when somebody applies the configuration without it. A configuration that is not there needs
-nothing: each one can be removed alone (D02).
+The bundle is set in those entries of a configuration that call our Service, and set again when the configuration is
+applied without it. Configurations that do not exist are skipped: each one can be deleted separately (D02).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Publisher:
             operations = publication(configuration, self._service, bundle) if configuration else []
             if operations:
                 await self._client.patch(caller.kind, caller.name, operations, how=PatchType.json)
-                log.info("published the certificate bundle in %s", caller.name)
+                log.info("set caBundle in %s", caller.name)
 
     def published(self) -> bool | str:
         """True once every configuration that exists carries the bundle; a readiness check."""
@@ -67,7 +66,7 @@ class Publisher:
             and (self._bundle is None or publication(found, self._service, self._bundle))
         ]
         if lacking:
-            return f"the certificate bundle is not yet in {', '.join(lacking)}"
+            return f"caBundle is not set in {', '.join(lacking)}"
         return self._bundle is not None
 
 

@@ -1,4 +1,4 @@
-"""Keep, fall back, wait, pend or refuse: one pod against the fleet as it stands. Pure.
+"""Keep, fall back, wait, pend or refuse: one pod against the fleet as it is. Pure.
 
 Tier by tier, the wanted one first: a tier that has room is taken. A tier that only promises occupy is waited
 for, since a promise may come to nothing. A tier that pods occupy is passed over. Below the last tier there
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from apportion.admission.fallback.occupancy import Occupancy, devices, pieces
 from apportion.admission.fallback.promises import Promise, kind_of
-from apportion.admission.fallback.tiers import REJECT, Wishes
+from apportion.admission.fallback.tiers import REJECT, FallbackOptions
 from apportion.apis.request import Request
 
 
@@ -34,7 +34,7 @@ class Case:
     id: str
     request: Callable[[int], Request]
     steps: int
-    wishes: Wishes
+    options: FallbackOptions
     generate_name: str = ""
     dry_run: bool = False
     stale: dict[str, str] = field(default_factory=dict)
@@ -69,10 +69,10 @@ def judge(occupancy: Occupancy, case: Case, now: float) -> Decision:
             promise = Promise(case.id, now, kind(case, request), node, steps, dict(request.resources), held)
             occupancy.promise(promise)
             return Decision(Outcome.PLACED, steps, promise, node)
-        undecided = steps < case.steps or case.wishes.at_end == REJECT
+        undecided = steps < case.steps or case.options.at_end == REJECT
         if undecided and occupancy.fits_but_for_promises(request):
             return WAITING
-    if case.wishes.at_end == REJECT:
+    if case.options.at_end == REJECT:
         return Decision(Outcome.REJECT, case.steps)
     return Decision(Outcome.PEND, case.steps)
 

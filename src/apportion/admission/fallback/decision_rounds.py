@@ -95,7 +95,7 @@ class DecisionRounds:
         self._patience = patience
         self._now = now
         self._ages = Ages(patience.lifetime, clock.elapsed)
-        self._open: dict[_Entry, None] = {}  # in their order; a question that is asked twice stands here twice
+        self._open: dict[_Entry, None] = {}  # in their order; a question that is asked twice is here twice
         self._wake = asyncio.Event()
         self._next_end: float | None = None
         view.changes.on_change(self._wake.set)

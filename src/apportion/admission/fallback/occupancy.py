@@ -20,11 +20,11 @@ from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.core import cycle
+from apportion.core.changes import Happened
+from apportion.core.facts import Reservation, SlicePlacement
 from apportion.core.filters import nodes as node_rules
-from apportion.core.fleet import Reservation, SlicePlacement
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
 from apportion.core.statement import Statement
-from apportion.view.changes import Happened
 from apportion.view.view import View
 from apportion.view.waiting import WaitingPod
 
@@ -62,7 +62,7 @@ class Occupancy:
             self.fleet.rollback(mark)
 
     def place(self, request: Request) -> Statement | None:
-        """Put a pod on a node that can take it now; `undo` takes it back. Gates do not matter here."""
+        """Put a pod on a node that can take it now; `undo` of the statement takes it back. Gates do not matter here."""
         return cycle.place(self.fleet, request, self._graded if request.slices else self._plain)
 
     def fits_but_for_promises(self, request: Request) -> bool:
@@ -71,7 +71,7 @@ class Occupancy:
         mark = self.fleet.checkpoint()
         try:
             for promise in self._promised.values():
-                self._take_back(promise)
+                self.fleet.release_reservation(_key(promise))
             return self.place(request) is not None
         finally:
             self.fleet.rollback(mark)
@@ -79,9 +79,8 @@ class Occupancy:
     def promise(self, promise: Promise) -> None:
         """Hold the room of a promise for the rest of the block."""
         self._promised[promise.id] = promise
-        self.fleet.reserve(
-            Reservation(_key(promise), promise.node, promise.resources, promise.pieces, owner=promise.id)
-        )
+        key = _key(promise)
+        self.fleet.reserve(Reservation(key, promise.node, promise.resources, promise.pieces, owner=promise.id))
 
     def holders(self, request: Request, most: int) -> tuple[list[str], dict[str, str]]:
         """Nodes that could serve the request if they were empty, and the pods (with their nodes) in its way.
@@ -163,9 +162,6 @@ class Occupancy:
 
     # Promises
 
-    def _take_back(self, promise: Promise) -> None:
-        self.fleet.release_reservation(_key(promise))
-
     def _devices_are_gone(self, request: Request) -> bool:
         """A quick no: pods alone hold so many of the wanted devices that no node has enough left."""
         wanted = {name: n for name, n in request.resources.items() if name.startswith(names.NVIDIA_MIG_PREFIX)}
@@ -188,7 +184,6 @@ def devices(request: Request) -> dict[str, int]:
 
 
 def pieces(statement: Statement) -> tuple[SlicePlacement, ...]:
-    """Where its slices are."""
     return tuple(claim.placement for claim in statement.claims)
 
 

@@ -33,7 +33,7 @@ class PromiseStore:
         return self._known[1]
 
     async def write(self, book: Book) -> None:
-        """Raises Conflict if the object is not the one that was read; any error leaves it open what stands there."""
+        """Raises Conflict if the object is not the one that was read; any error leaves open what was written."""
         assert self._known is not None, "read first"
         version, self._known = self._known[0], None
         body = {

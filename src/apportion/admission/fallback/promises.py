@@ -65,7 +65,7 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ages:
-    """How long one reader has known what stands in the book, by a clock that only grows and that is its own.
+    """How long one reader has known what is in the book, by its own clock that only grows.
 
     Another's promise is thus never found older than it is, whatever the time that was written into it.
     """

@@ -13,7 +13,7 @@ from apportion.admission.fallback import decision_log, stepping, tiers
 from apportion.admission.fallback.deciding import Case, Decision, Outcome
 from apportion.admission.fallback.decision_rounds import DecisionRounds
 from apportion.admission.fallback.occupancy import without_volumes
-from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.admission.knowledge import Knowledge
 from apportion.admission.mechanism import Mechanism
 from apportion.admission.requests import Want
@@ -65,9 +65,9 @@ class Reviewer:
         name = _name(question, metadata)
         annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
         around = self._knowledge.around(question.namespace)
-        wishes = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
+        options = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
         slices.check(asked, around.offers)
-        concerned = self._concerns(asked, annotations, around.namespace_annotations, wishes)
+        concerned = self._concerns(asked, annotations, around.namespace_annotations, options)
         job = _job(metadata) if concerned else ""
         try:
             if job and await self._queued(question.namespace, job):
@@ -82,9 +82,9 @@ class Reviewer:
         if not concerned:
             return review.allowed(question.uid)
         began = time.monotonic()
-        case = _case(question, pod, asked, wishes)
+        case = _case(question, pod, asked, options)
         decision = await self._rounds.ask(case)
-        answer = _answer(question, name, wishes, decision)
+        answer = _answer(question, name, options, decision)
         decision_log.decided(
             {
                 "pod": name,
@@ -99,18 +99,22 @@ class Reviewer:
         return answer
 
     def _concerns(
-        self, asked: Sequence[Want], annotations: Mapping[str, str], namespace: Mapping[str, str], wishes: Wishes
+        self,
+        asked: Sequence[Want],
+        annotations: Mapping[str, str],
+        namespace: Mapping[str, str],
+        options: FallbackOptions,
     ) -> bool:
         """Devices cut beforehand always; slices made on demand only where somebody wrote a ladder (D01)."""
         preferred = mechanism.preference(annotations, namespace)
         ours = slices.profiles_of(asked, ours=True)
         theirs = slices.profiles_of(asked, ours=False)
         decided = mechanism.decide(
-            theirs, self._knowledge.offers, preferred=preferred, bound_to_dynamic=ours, tiers=wishes.tiers
+            theirs, self._knowledge.offers, preferred=preferred, bound_to_dynamic=ours, tiers=options.tiers
         )
         if decided is Mechanism.static:
             return True
-        return wishes.chosen and bool(ours) and not theirs
+        return options.chosen and bool(ours) and not theirs
 
     def _left_alone(self, question: Question, metadata: Mapping[str, Any]) -> bool:
         """Opted out, or known to Kueue, whose quota was taken for what the pod asks for (F05, M04)."""
@@ -146,7 +150,7 @@ class Reviewer:
             decision_log.template(question.kind.kind, name)
 
 
-def _answer(question: Question, name: str, wishes: Wishes, decision: Decision) -> Answer:
+def _answer(question: Question, name: str, options: FallbackOptions, decision: Decision) -> Answer:
     if decision.outcome is Outcome.RETRY:
         trouble = decision.trouble or (
             "devices are promised to pods that have not appeared yet, so it cannot be said now whether this one must "
@@ -154,7 +158,7 @@ def _answer(question: Question, name: str, wishes: Wishes, decision: Decision) -
         )
         return review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
     before, after = question.new(), question.new()
-    taken = stepping.step(after, ROOT, wishes, decision.steps)
+    taken = stepping.step(after, ROOT, options, decision.steps)
     if decision.outcome is Outcome.REJECT:
         raise RequestError(
             f"metadata.annotations[{names.FALLBACK_AT_END}]",
@@ -170,29 +174,29 @@ def _answer(question: Question, name: str, wishes: Wishes, decision: Decision) -
     return review.allowed(question.uid, differ.difference(before, after))
 
 
-def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], wishes: Wishes) -> Case:
+def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], options: FallbackOptions) -> Case:
     metadata = requests.mapping(pod.get("metadata"), "metadata")
     known: dict[int, Request] = {}
 
     def request(steps: int) -> Request:
         if steps not in known:
-            known[steps] = _request(question, wishes, steps)
+            known[steps] = _request(question, options, steps)
         return known[steps]
 
     request(0)  # what cannot be read is refused before anybody waits for it
     return Case(
         id=question.uid,
         request=request,
-        steps=stepping.most_steps([want.profile for want in asked], wishes.tiers),
-        wishes=wishes,
+        steps=stepping.most_steps([want.profile for want in asked], options.tiers),
+        options=options,
         generate_name=str(metadata.get("generateName") or ""),
         dry_run=bool(question.dry_run),
     )
 
 
-def _request(question: Question, wishes: Wishes, steps: int) -> Request:
+def _request(question: Question, options: FallbackOptions, steps: int) -> Request:
     body = question.new()
-    stepping.step(body, ROOT, wishes, steps)
+    stepping.step(body, ROOT, options, steps)
     try:
         pod = msgspec.convert(body, Pod)
     except msgspec.ValidationError as error:
@@ -204,15 +208,15 @@ def _request(question: Question, wishes: Wishes, steps: int) -> Request:
         assert problem is not None
         raise problem
     request = without_volumes(asked)
-    return msgspec.structs.replace(request, rules=_narrowed(request.rules, wishes))
+    return msgspec.structs.replace(request, rules=_narrowed(request.rules, options))
 
 
-def _narrowed(rules: NodeRules, wishes: Wishes) -> NodeRules:
+def _narrowed(rules: NodeRules, options: FallbackOptions) -> NodeRules:
     """The pod's own rules about nodes, and the hints."""
-    selector = tuple(dict.fromkeys((*rules.selector, *wishes.nodes)))
+    selector = tuple(dict.fromkeys((*rules.selector, *options.nodes)))
     required = rules.required
-    if wishes.products:
-        product = Requirement(key=names.GPU_PRODUCT_LABEL, operator="In", values=wishes.products)
+    if options.products:
+        product = Requirement(key=names.GPU_PRODUCT_LABEL, operator="In", values=options.products)
         terms = required.node_selector_terms if required is not None else (NodeSelectorTerm(),)
         required = NodeSelector(
             node_selector_terms=tuple(

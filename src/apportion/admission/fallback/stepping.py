@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apportion.admission import memory, requests
-from apportion.admission.fallback.tiers import Wishes
+from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.admission.requests import Container, Want
 from apportion.apis import names, profiles
 
@@ -24,10 +24,10 @@ def most_steps(wanted: Sequence[str], ladder: Sequence[str]) -> int:
     return max((len(ladder) - 1 - ladder.index(profile) for profile in wanted if profile in ladder), default=0)
 
 
-def lower(counts: Mapping[str, int], wishes: Wishes, steps: int) -> dict[str, int]:
+def lower(counts: Mapping[str, int], options: FallbackOptions, steps: int) -> dict[str, int]:
     """One container's devices that many steps down."""
-    targets = {profile: _tier(profile, wishes.tiers, steps) for profile in counts}
-    return _moved(counts, targets, keep_memory=wishes.keep_memory)
+    targets = {profile: _tier(profile, options.tiers, steps) for profile in counts}
+    return _moved(counts, targets, keep_memory=options.keep_memory)
 
 
 def path(wanted: Sequence[str], ladder: Sequence[str], steps: int) -> str:
@@ -41,15 +41,15 @@ def path(wanted: Sequence[str], ladder: Sequence[str], steps: int) -> str:
     return ",".join(found)
 
 
-def step(pod: dict[str, Any], root: str, wishes: Wishes, steps: int) -> str:
+def step(pod: dict[str, Any], root: str, options: FallbackOptions, steps: int) -> str:
     """Bring a pod's JSON that many steps down; returns the path, empty if nothing changes."""
     asked = read(pod, root)
     wanted = [want.profile for _, wants in asked for want in wants]
-    taken = path(wanted, wishes.tiers, steps)
+    taken = path(wanted, options.tiers, steps)
     if not taken:
         return ""
     for container, wants in asked:
-        _replace(container, wants, lower(_counts(wants), wishes, steps))
+        _replace(container, wants, lower(_counts(wants), options, steps))
     metadata = pod["metadata"] = requests.mapping(pod.get("metadata"), "metadata")
     if any(want.ours for _, wants in asked for want in wants):
         after = [(container, memory.needed(wants)) for container, wants in read(pod, root)]

@@ -21,7 +21,7 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Wishes:
+class FallbackOptions:
     """The rules of one pod's fall."""
 
     tiers: tuple[str, ...]
@@ -41,7 +41,7 @@ Place = tuple[str, Mapping[str, str]]
 
 def read(
     pod: Mapping[str, str], namespace: Mapping[str, str], tiers: Sequence[str], offered: Collection[str] = ()
-) -> Wishes:
+) -> FallbackOptions:
     """`tiers` is the cluster's own ladder, `offered` what its nodes have as devices."""
     places: tuple[Place, ...] = (("metadata.annotations[{}]", pod), ("annotation {} of the namespace", namespace))
     ladder = _first(places, names.FALLBACK_TIERS)
@@ -49,7 +49,7 @@ def read(
     keep = _first(places, names.FALLBACK_KEEP_MEMORY)
     nodes = _first(places, names.FALLBACK_NODES)
     products = _first(places, names.GPU_AFFINITY)
-    return Wishes(
+    return FallbackOptions(
         tiers=_with_aliases(parse(ladder[1], ladder[0]) if ladder else tuple(tiers), offered),
         chosen=ladder is not None,
         at_end=_one_of(at_end, (PEND, REJECT)) if at_end else PEND,
@@ -80,7 +80,7 @@ def parse(text: str, field: str) -> tuple[str, ...]:
 
 
 def _with_aliases(tiers: tuple[str, ...], offered: Collection[str]) -> tuple[str, ...]:
-    """A name by which people know a tier stands right above it, where nothing of that name exists (F02)."""
+    """An alias of a tier is a tier right above it, where nothing of that name exists (F02)."""
     for alias, tier in ALIASES.items():
         if tier in tiers and tier in offered and alias not in tiers and alias not in offered:
             at = tiers.index(tier)
@@ -89,7 +89,7 @@ def _with_aliases(tiers: tuple[str, ...], offered: Collection[str]) -> tuple[str
 
 
 def _first(places: Sequence[Place], annotation: str) -> tuple[str, str] | None:
-    """The nearest value, with the field that it stands in. Empty counts as not written."""
+    """The nearest value, with the field that it was found in. Empty counts as not written."""
     for field, written in places:
         value = written.get(annotation)
         if value is not None and not isinstance(value, str):

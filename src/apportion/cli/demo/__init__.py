@@ -1,1 +1,1 @@
-"""`apportion demo`: the story of slices on an embedded cluster, drawn as it happens."""
+"""`apportion demo`: dynamic MIG slices on an embedded cluster, step by step, with every result verified."""

@@ -1,4 +1,4 @@
-"""What the story asks the cluster for: Deployments as a user would write them, with NVIDIA's resource names."""
+"""The Deployments of the demo, as a user would write them, with NVIDIA's resource names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def namespace() -> dict[str, Any]:
 
 
 def deployment(name: str, *, replicas: int, slices: dict[str, int]) -> dict[str, Any]:
-    """A Deployment whose pods each have one container that asks for these MIG profiles."""
+    """A Deployment whose pods each have one container that requests these MIG profiles."""
     labels = {"app": name}
     limits = {f"{names.NVIDIA_MIG_PREFIX}{profile}": str(count) for profile, count in slices.items()}
     container = {"name": "work", "image": IMAGE, "command": PRINT_DEVICES, "resources": {"limits": limits}}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from apportion.apis import names
+from apportion.apis.installation import Installation
 from apportion.cluster.access import SERVICE_ACCOUNT_DIR_ENV
 from apportion.emulation.cluster import nvidia_smi
 from apportion.emulation.cluster.topology import Topology
@@ -28,7 +28,7 @@ echo 'Done'
 PLUGINS = Plugins(
     programs={"nvidia-smi": nvidia_smi.program},
     process_images=[
-        ProcessImage(names.IMAGE_REPOSITORY, (sys.executable, "-m", "apportion"), SERVICE_ACCOUNT_DIR_ENV),
+        ProcessImage(Installation.image, (sys.executable, "-m", "apportion"), SERVICE_ACCOUNT_DIR_ENV),
     ],
     image_commands={"cuda-sample:vectoradd*": ["sh", "-c", _VECTOR_ADDITION]},
 )

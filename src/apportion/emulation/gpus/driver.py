@@ -1,7 +1,7 @@
-"""GPUs that exist on paper: everything an NVIDIA driver does for slices, in a file.
+"""Emulated GPUs: everything that an NVIDIA driver does for slices, in a file.
 
-The file is the hardware. It outlives the agent as a GPU does, and whoever plays a reboot empties it.
-Which GPUs there are stands in an annotation of the Node, so that a node is described where people look.
+The file is the hardware. It outlives the agent as a GPU does; to simulate a reboot, empty it. An annotation of
+the Node says which GPUs there are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from apportion.apis.identities import DeviceUUID
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.gpus.failures import Call, Failures
@@ -40,7 +41,7 @@ NIL = uuid.UUID(int=0)
 
 
 class Cut(msgspec.Struct, rename="camel", frozen=True):
-    uuid: str
+    uuid: DeviceUUID
     profile: str
     start: int
     size: int
@@ -49,7 +50,7 @@ class Cut(msgspec.Struct, rename="camel", frozen=True):
 class Board(msgspec.Struct, rename="camel"):
     """One GPU in the file."""
 
-    uuid: str
+    uuid: DeviceUUID
     product: str
     memory_mib: int = msgspec.field(name="memoryMiB")
     mig: bool
@@ -88,7 +89,7 @@ class EmulatedDriver:
         hardware = self._read()
         before = {board.uuid: board for board in hardware.gpus}
         hardware.gpus = [
-            _board(f"GPU-{uuid.uuid5(NIL, f'{self._node}-{index}')}", item, before)
+            _board(DeviceUUID(f"GPU-{uuid.uuid5(NIL, f'{self._node}-{index}')}"), item, before)
             for index, item in enumerate(wanted.gpus)
         ]
         present = {board.uuid for board in hardware.gpus}
@@ -102,7 +103,7 @@ class EmulatedDriver:
             if item.model.emulated and item.product not in self._warned:
                 self._warned.add(item.product)
                 log.warning(
-                    "%s with %d MiB is no GPU that is sold: its profiles are emulated as declared",
+                    "%s with %d MiB is not a product of NVIDIA: its profiles are emulated as declared",
                     item.product,
                     item.memory_mib,
                 )
@@ -118,11 +119,13 @@ class EmulatedDriver:
             for cut in board.slices
         ]
 
-    async def lay_out(self, gpu: str, layout: Layout | None) -> None:
+    async def lay_out(self, gpu: DeviceUUID, layout: Layout | None) -> None:
         hardware = self._read()
         board = self._board(hardware, gpu)
         if board.slices:
-            raise Refused(f"{gpu} holds slices that were made on demand: it cannot be laid out before they are gone")
+            raise Refused(
+                f"{gpu} has slices that were created on demand: its layout cannot change before they are gone"
+            )
         board.fixed, board.laid = None, False
         if layout is not None:
             board.fixed = []
@@ -137,9 +140,9 @@ class EmulatedDriver:
         hardware = self._read()
         board = self._board(hardware, place.gpu)
         if board.fixed:
-            raise Refused(f"{place.gpu} is cut beforehand: no slices are made on it")
+            raise Refused(f"{place.gpu} has a static layout: no slices are created on it")
         self._check(board, place)
-        made = Cut(f"MIG-{uuid.uuid4()}", place.profile, place.start, place.size)
+        made = Cut(DeviceUUID(f"MIG-{uuid.uuid4()}"), place.profile, place.start, place.size)
         board.slices = [*board.slices, made]
         self._write(hardware)
         return Slice(place, made.uuid)
@@ -153,13 +156,13 @@ class EmulatedDriver:
         board.slices = [cut for cut in board.slices if (cut.profile, cut.start) != (place.profile, place.start)]
         self._write(hardware)
 
-    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+    def environment(self, uuids: Sequence[DeviceUUID]) -> Mapping[str, str]:
         return environment.nvidia(uuids)
 
-    async def update_files(self, held: Collection[str]) -> None:
+    async def update_files(self, held: Collection[DeviceUUID]) -> None:
         self._scripts.write_for_node(await self.discover(), await self.slices(), held)
 
-    async def mounts(self, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+    async def mounts(self, device: str, uuids: Sequence[DeviceUUID]) -> Sequence[tuple[str, str]]:
         return [self._scripts.write_for_container(device, await self.discover(), await self.slices(), uuids)]
 
     def remove_files(self, device: str) -> None:
@@ -188,7 +191,7 @@ class EmulatedDriver:
         present = [*board.slices, *(board.fixed or ())]
         taken = next((cut for cut in present if place.overlaps(_place(board, cut))), None)
         if taken:
-            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) is in the way")
+            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps it")
         cut_up = grid.of(model)
         state = grid.EMPTY
         for cut in present:
@@ -196,13 +199,13 @@ class EmulatedDriver:
         if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
             raise PlaceTaken(f"{place}: the other slices use up what it needs besides memory")
 
-    def _index(self, gpu: str) -> int:
+    def _index(self, gpu: DeviceUUID) -> int:
         index = next((i for i, board in enumerate(self._read().gpus) if board.uuid == gpu), None)
         if index is None:
             raise GpuLost(f"{gpu} is not on this node")
         return index
 
-    def _board(self, hardware: Hardware, gpu: str) -> Board:
+    def _board(self, hardware: Hardware, gpu: DeviceUUID) -> Board:
         return hardware.gpus[self._index(gpu)]
 
     def _read(self) -> Hardware:
@@ -222,7 +225,7 @@ class EmulatedDriver:
             raise Unavailable(f"{self._path} cannot be written ({error.strerror}): emulated GPUs are a file") from error
 
 
-def _board(identity: str, item: Item, before: Mapping[str, Board]) -> Board:
+def _board(identity: DeviceUUID, item: Item, before: Mapping[DeviceUUID, Board]) -> Board:
     old = before.get(identity)
     if old and old.slices:
         return old  # in use: model and mode stay until it is empty
@@ -231,9 +234,9 @@ def _board(identity: str, item: Item, before: Mapping[str, Board]) -> Board:
     return Board(identity, item.product, item.memory_mib, item.mig)
 
 
-def _fixed_uuid(place: Place) -> str:
+def _fixed_uuid(place: Place) -> DeviceUUID:
     """Always the same: a kubelet that starts again must find the devices that its pods hold."""
-    return f"MIG-{uuid.uuid5(NIL, f'{place.gpu}-{place.profile}-{place.start}')}"
+    return DeviceUUID(f"MIG-{uuid.uuid5(NIL, f'{place.gpu}-{place.profile}-{place.start}')}")
 
 
 def _place(board: Board, cut: Cut) -> Place:

@@ -41,7 +41,7 @@ def read(path: str) -> list[Entry]:
         return [_unreadable(source, f"cannot be read: {error.strerror}")]
     except UnicodeDecodeError:
         return [_unreadable(source, "is not UTF-8 text: write the scenarios as YAML")]
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
         return [_unreadable(source, f"is not YAML: {_one_line(error)}")]
     found = [_entry(raw, source, number) for number, raw in enumerate(_scenarios(documents), start=1)]
     return found or [_unreadable(source, "has no scenario: write at least one with name, nodes and jobs")]
@@ -77,6 +77,8 @@ class _Loader(yaml.SafeLoader):
         self.flatten_mapping(node)
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
             seen.add(key.value)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from apportion.apis import kinds
 from apportion.apis.accelerators import AgentReference, NodeAccelerator, NodeAcceleratorStatus
 from apportion.apis.meta import to_wire
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
+from apportion.cluster.pending_writes import PendingWrites, version_of
 from apportion.node.cluster.accelerator_status import NodeState, ready_condition, status_of
 from apportion.node.readiness import STOPPED
 from apportion.node.settings import Settings
@@ -29,13 +32,15 @@ class AcceleratorReport:
             client,
             kinds.NODE_ACCELERATORS,
             into=NodeAccelerator,
-            namespace=settings.namespace,
+            namespace=settings.installation.namespace,
             fields=f"metadata.name={settings.node_name}",
         )
+        self._pending: PendingWrites[NodeAccelerator] = PendingWrites()
+        self.informer.on_change(lambda _old, new: self._shown(new))
 
     async def publish(self, state: NodeState, node_uid: str) -> None:
         """Write the object if it says anything else."""
-        current = self.informer.get(self._settings.node_name, self._settings.namespace)
+        current = self._current()
         old = current.status if current else NodeAcceleratorStatus()
         status = to_wire(status_of(state, self._agent(), old.conditions, clock.timestamp()))
         if current is None:
@@ -46,28 +51,46 @@ class AcceleratorReport:
 
     async def retire(self) -> None:
         """The last word of an agent that is stopped in order."""
-        if self.informer.get(self._settings.node_name, self._settings.namespace) is not None:
+        if self._current() is not None:
             await self._patch({"conditions": [to_wire(ready_condition(STOPPED, clock.timestamp()))]})
 
     async def _create(self, node_uid: str) -> None:
-        metadata: dict[str, Any] = {"name": self._settings.node_name, "namespace": self._settings.namespace}
+        metadata: dict[str, Any] = {
+            "name": self._settings.node_name,
+            "namespace": self._settings.installation.namespace,
+        }
         if node_uid:  # goes with its Node
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._settings.node_name, "uid": node_uid}
             metadata["ownerReferences"] = [owner]
         body = {"metadata": metadata, "spec": {"acceleratorType": self._kind}}
         try:
-            await self._client.create(kinds.NODE_ACCELERATORS, body, namespace=self._settings.namespace)
+            await self._client.create(kinds.NODE_ACCELERATORS, body, namespace=self._settings.installation.namespace)
         except errors.AlreadyExists:
             return
 
     async def _patch(self, status: dict[str, Any]) -> None:
-        await self._client.patch(
+        name = self._settings.node_name
+        answer = await self._client.patch(
             kinds.NODE_ACCELERATORS,
-            self._settings.node_name,
+            name,
             {"status": status},
-            namespace=self._settings.namespace,
+            namespace=self._settings.installation.namespace,
             subresource="status",
         )
+        written, seen = msgspec.convert(answer, NodeAccelerator), self._seen()
+        if seen is not None and version_of(written) > version_of(seen):
+            self._pending.written(name, written)
+
+    def _current(self) -> NodeAccelerator | None:
+        """The object as shown, or as we wrote it since."""
+        seen = self._seen()
+        return self._pending.latest(seen.metadata.name, seen) if seen else None
+
+    def _seen(self) -> NodeAccelerator | None:
+        return self.informer.get(self._settings.node_name, self._settings.installation.namespace)
+
+    def _shown(self, new: NodeAccelerator | None) -> None:
+        self._pending.shown(self._settings.node_name, new)
 
     def _agent(self) -> AgentReference:
         settings = self._settings

@@ -128,7 +128,7 @@ def _ready(readiness: Readiness) -> Condition:
 
 def _unknown(foreign: Sequence[Slice]) -> Condition:
     text = "; ".join(sorted(f"{found.uuid or 'unfinished'}: {found.place}" for found in foreign))
-    message = f"Slices that Apportion leaves alone: {text}"
+    message = f"Slices that Apportion did not create, left unchanged: {text}"
     return Condition(type=UNKNOWN_SLICES, status="True", reason="NotMadeHere", message=message)
 
 

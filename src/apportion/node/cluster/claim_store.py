@@ -15,10 +15,12 @@ import msgspec
 
 from apportion.apis import claims, kinds, names
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.meta import Condition, to_wire
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
+from apportion.cluster.pending_writes import PendingWrites, version_of
 from apportion.node.hardware.partitioner import Place
 
 _INDEX = re.compile(r"-(\d+)$")
@@ -37,10 +39,8 @@ class ClaimStore:
             namespace=namespace,
             indexes={BY_NODE: lambda claim: [claim.spec.nodename], BY_POD: lambda claim: [claim.spec.pod_ref.uid]},
         )
-        # What we wrote and removed ourselves, until the copy has seen it
-        self._ahead: dict[str, AllocationClaim] = {}
-        self._removed: set[str] = set()
-        self.informer.on_change(self._caught_up)
+        self._pending: PendingWrites[AllocationClaim] = PendingWrites()
+        self.informer.on_change(self._shown)
 
     def on_change(self, listener: Callable[[AllocationClaim | None, AllocationClaim | None], None]) -> None:
         """Changes of claims of this node."""
@@ -55,7 +55,7 @@ class ClaimStore:
     def all(self) -> list[AllocationClaim]:
         return self._known(self.informer.indexed(BY_NODE, self._node))
 
-    def of_pod(self, pod_uid: str) -> list[AllocationClaim]:
+    def of_pod(self, pod_uid: PodUID) -> list[AllocationClaim]:
         found = self.informer.indexed(BY_POD, pod_uid)
         return self._known([claim for claim in found if claim.spec.nodename == self._node])
 
@@ -66,7 +66,7 @@ class ClaimStore:
     async def set_state(
         self, claim: AllocationClaim, state: str, *, uuid: str | None = None, message: str | None = None
     ) -> None:
-        """Write the state with its condition, unless it stands there already."""
+        """Write the state with its condition, unless it is there already."""
         current = self.get(claim.name) or claim
         wanted_uuid = current.status.mig_uuid if uuid is None else uuid
         condition = claims.state_condition(
@@ -93,7 +93,7 @@ class ClaimStore:
         with contextlib.suppress(errors.NotFound):
             await self._remove(claim)
         if self.informer.get(claim.name, self._namespace) is not None:
-            self._removed.add(claim.metadata.uid)
+            self._pending.removed(claim.name, claim.metadata.uid)
 
     async def _remove(self, claim: AllocationClaim) -> None:
         current = claim
@@ -128,33 +128,24 @@ class ClaimStore:
         )
         written = msgspec.convert(answer, AllocationClaim)
         seen = self.informer.get(name, self._namespace)
-        if seen is not None and _version(written) > _version(self._latest(seen)):
-            self._ahead[name] = written
+        if seen is not None and version_of(written) > version_of(seen):
+            self._pending.written(name, written)
         return written
 
     def _known(self, found: list[AllocationClaim]) -> list[AllocationClaim]:
-        """The copy's claims as they are now, as far as we know better."""
-        return in_order([self._latest(claim) for claim in found if claim.metadata.uid not in self._removed])
+        """The copy's claims as they are now: with what we wrote, unless others have written since."""
+        latest = [self._pending.latest(claim.name, claim) for claim in found]
+        return in_order([claim for claim in latest if claim is not None])
 
-    def _latest(self, claim: AllocationClaim) -> AllocationClaim:
-        """What we wrote, unless the copy has come further: others write to claims as well."""
-        ahead = self._ahead.get(claim.name)
-        if ahead is None or ahead.metadata.uid != claim.metadata.uid:
-            return claim
-        return ahead if _version(ahead) > _version(claim) else claim
-
-    def _caught_up(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
-        if new is None and old is not None:
-            self._removed.discard(old.metadata.uid)
+    def _shown(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
         claim = new or old
-        ahead = self._ahead.get(claim.name) if claim else None
-        if ahead is not None and (new is None or _version(new) >= _version(ahead)):
-            del self._ahead[ahead.name]
+        if claim is not None:
+            self._pending.shown(claim.name, new)
 
 
 def place_of(claim: AllocationClaim) -> Place:
     spec = claim.spec
-    return Place(spec.gpu_uuid, spec.profile, spec.mig_placement.start, spec.mig_placement.size)
+    return Place(DeviceUUID(spec.gpu_uuid), spec.profile, spec.mig_placement.start, spec.mig_placement.size)
 
 
 def in_order(found: list[AllocationClaim]) -> list[AllocationClaim]:
@@ -173,9 +164,3 @@ def _holds(claim: AllocationClaim, wanted: Condition) -> bool:
         == (wanted.type, wanted.status, wanted.reason, wanted.message)
         for entry in claim.status.conditions
     )
-
-
-def _version(claim: AllocationClaim) -> int:
-    # Kubernetes keeps versions opaque on paper; every API server counts upwards.
-    text = claim.metadata.resource_version
-    return int(text) if text.isdigit() else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apportion.apis import kinds
 from apportion.apis.claims import PodReference
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client
@@ -26,10 +27,10 @@ class PodWatch:
             indexes={BY_UID: lambda pod: [pod.metadata.uid]},
         )
 
-    def get(self, uid: str) -> Pod | None:
+    def get(self, uid: PodUID) -> Pod | None:
         return next(iter(self.informer.indexed(BY_UID, uid)), None)
 
-    async def find(self, uid: str, reference: PodReference | None) -> Pod | None:
+    async def find(self, uid: PodUID, reference: PodReference | None) -> Pod | None:
         """The pod; a claim is made before its pod is bound, so absence from the copy proves nothing."""
         known = self.get(uid)
         if known is not None or reference is None:
@@ -39,5 +40,5 @@ class PodWatch:
         except errors.NotFound:
             return None
 
-    async def life(self, uid: str, reference: PodReference | None) -> PodLifecycle:
+    async def life(self, uid: PodUID, reference: PodReference | None) -> PodLifecycle:
         return pod_lifecycle.of(await self.find(uid, reference), uid, self._node)

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from apportion.apis import names
+from apportion.apis.identities import PodUID
 from apportion.node import atomic_files
 
 VERSION = "0.6.0"  # the first one with annotations
@@ -30,9 +31,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Owner:
-    """The pod that a file speaks for, and those of its containers that resolve its name."""
+    """The pod that a file belongs to, and those of its containers that resolve its name."""
 
-    pod_uid: str
+    pod_uid: PodUID
     containers: frozenset[str]
 
 
@@ -52,13 +53,13 @@ class CdiFolder:
         self._owners: dict[str, Owner] = {}
 
     def load(self) -> None:
-        """Look at the folder anew. Files that are not ours are not touched."""
+        """Read the folder again. Files that are not ours are not touched."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._owners = {}
         for path in self._folder.glob(f"{PREFIX}*.json"):
             owner = _owner(path)
             if owner is None:
-                log.warning("%s has our name but not our form: left alone", path)
+                log.warning("%s is not a CDI file of this agent, despite its name: left unchanged", path)
             else:
                 self._owners[path.stem.removeprefix(PREFIX)] = owner
 
@@ -79,8 +80,8 @@ class CdiFolder:
             atomic_files.write(path, content)
         self._owners[name] = owner
 
-    def remove(self, name: str, pod_uid: str) -> None:
-        """Remove the file if it still speaks for this pod."""
+    def remove(self, name: str, pod_uid: PodUID) -> None:
+        """Remove the file if it still belongs to this pod."""
         path = self._path(name)
         owner = _owner(path)
         if owner is None or owner.pod_uid == pod_uid:
@@ -90,10 +91,10 @@ class CdiFolder:
         else:
             self._owners[name] = owner
 
-    def of_pod(self, pod_uid: str) -> dict[str, Owner]:
+    def of_pod(self, pod_uid: PodUID) -> dict[str, Owner]:
         return {name: owner for name, owner in self._owners.items() if owner.pod_uid == pod_uid}
 
-    def pods(self) -> set[str]:
+    def pods(self) -> set[PodUID]:
         return {owner.pod_uid for owner in self._owners.values()}
 
     def _path(self, name: str) -> Path:

@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from apportion.apis.identities import PodUID
+
 PROCESSES = "cgroup.procs"
 DEEPEST = 6  # /<controller>/<custom root>/kubepods.slice/kubepods-<qos>.slice/<pod>: pods do not lie deeper
 
@@ -20,11 +22,11 @@ class Cgroups:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def running(self, pod_uid: str, container_id: str | None = None) -> bool:
+    def running(self, pod_uid: PodUID, container_id: str | None = None) -> bool:
         """Is there a process of this pod, or of one container of it (id without its scheme)?"""
         return any(self._holds_process(folder, container_id) for folder in self._pod_folders(pod_uid))
 
-    def _pod_folders(self, pod_uid: str) -> Iterator[str]:
+    def _pod_folders(self, pod_uid: PodUID) -> Iterator[str]:
         marks = (f"pod{pod_uid}", f"pod{pod_uid.replace('-', '_')}.slice")
         yield from _find(str(self._root), marks, DEEPEST)
 

@@ -1,4 +1,4 @@
-"""How a container is told which NVIDIA devices it may use."""
+"""The environment that names the NVIDIA devices of a container."""
 
 from __future__ import annotations
 

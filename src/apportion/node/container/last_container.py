@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.pod_watch import PodWatch
@@ -22,12 +23,12 @@ class LastContainer:
         self._store = store
         self._patience = patience
 
-    async def of(self, pod_uid: str, containers: frozenset[str]) -> str:
+    async def of(self, pod_uid: PodUID, containers: frozenset[str]) -> str:
         if len(containers) == 1:
             return next(iter(containers))
         return _last_to_start(await self._pod(pod_uid), containers)
 
-    async def _pod(self, uid: str) -> Pod:
+    async def _pod(self, uid: PodUID) -> Pod:
         """With a claim the API can be asked for the pod; without one our own copy has to show it."""
         end = asyncio.get_running_loop().time() + self._patience
         while True:

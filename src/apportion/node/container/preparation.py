@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from apportion.apis import claims, profiles
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.cluster.errors import ClusterError
 from apportion.node.cluster.claim_store import ClaimStore
@@ -65,7 +66,7 @@ class Preparation:
         self._locks = locks
         self._patience = patience
         self._answer_within = answer_within
-        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._running: dict[tuple[PodUID, str], asyncio.Task[None]] = {}
 
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
         """Prepare the container that holds these ids. A caller that gives up does not stop the work."""
@@ -82,7 +83,7 @@ class Preparation:
         except TimeoutError:
             if task.done():  # the work itself has timed out
                 raise
-            text = f"not ready after {self._answer_within:g} s: the GPU or the API is slow; the work goes on"
+            text = f"not ready after {self._answer_within:g} s: the GPU or the API is slow; the work continues"
             raise NotMade(f"pod {holder.pod_uid} container {container}: {text}") from None
 
     async def close(self) -> None:
@@ -91,10 +92,10 @@ class Preparation:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _done(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+    def _done(self, key: tuple[PodUID, str], task: asyncio.Task[None]) -> None:
         self._running.pop(key, None)
         if not task.cancelled():
-            task.exception()  # whoever still waits gets it; if nobody does, it was told on the claims
+            task.exception()  # whoever still waits gets it; if nobody does, the claims show it
 
     async def _prepare(self, holder: Holder, container: str) -> None:
         async with self._locks.pod(holder.pod_uid):
@@ -129,8 +130,8 @@ class Preparation:
 
     # The steps
 
-    async def _slices(self, found: list[AllocationClaim]) -> dict[str, str]:
-        uuids: dict[str, str] = {}
+    async def _slices(self, found: list[AllocationClaim]) -> dict[ClaimName, DeviceUUID]:
+        uuids: dict[ClaimName, DeviceUUID] = {}
         for claim in found:
             entry = await self._placement.secure(claim)
             uuid = await self._slicing.uuid_of(entry)
@@ -141,7 +142,7 @@ class Preparation:
         return uuids
 
     async def _describe(
-        self, holder: Holder, container: str, found: list[AllocationClaim], uuids: dict[str, str]
+        self, holder: Holder, container: str, found: list[AllocationClaim], uuids: dict[ClaimName, DeviceUUID]
     ) -> None:
         """One CDI file per resource, each with the whole list: a runtime applies them in any order."""
         listed = [uuids[claim.name] for claim in found]
@@ -164,7 +165,7 @@ class Preparation:
             try:
                 await self._store.set_state(claim, state, message=f"Allocation is {state}: {text}")
             except ClusterError as lost:
-                log.warning("claim %s does not show its problem: %s", claim.name, lost)
+                log.warning("the condition of claim %s cannot be written: %s", claim.name, lost)
         return text
 
 
@@ -173,5 +174,5 @@ def _mismatch(holdings: list[Holding], found: list[AllocationClaim]) -> str:
         profile = profiles.slice_profile(holding.resource)
         claimed = sum(claim.spec.profile == profile for claim in found)
         if claimed != len(holding.ids):
-            return f"the kubelet gave it {len(holding.ids)} x {profile}, its claims are {claimed}"
+            return f"the kubelet allocated {len(holding.ids)} x {profile}, but there are {claimed} claims"
     return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.identities import PodUID
 from apportion.cluster.events import Recorder, Regarding
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.pod_lifecycle import PodLifecycle, PodState
@@ -48,12 +49,12 @@ class Release:
         self._locks = locks
         self._recorder = recorder
 
-    def pods(self) -> set[str]:
+    def pods(self) -> set[PodUID]:
         """The uids of all pods of which anything is left."""
-        claimed = {claim.spec.pod_ref.uid for claim in self._store.all()}
+        claimed = {claim.pod_uid for claim in self._store.all()}
         return claimed | {entry.pod_uid for entry in self._records} | self._folder.pods()
 
-    async def reconcile(self, uid: str) -> float | None:
+    async def reconcile(self, uid: PodUID) -> float | None:
         """Release what is over; returns seconds until the next look if something is about to be over."""
         async with self._locks.pod(uid):
             found = self._store.of_pod(uid)
@@ -64,7 +65,7 @@ class Release:
                 return None
             return await self._release(uid, found, life)
 
-    async def _release(self, uid: str, found: list[AllocationClaim], life: PodLifecycle) -> float | None:
+    async def _release(self, uid: PodUID, found: list[AllocationClaim], life: PodLifecycle) -> float | None:
         due = [claim for claim in found if life.over_for(claim.spec.containers)]
         orphans = self._orphans(uid, found) if life.over else []
         if not due and not life.over:
@@ -78,17 +79,17 @@ class Release:
         waits += [await self._free_orphan(entry) for entry in orphans]
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _orphans(self, uid: str, found: list[AllocationClaim]) -> list[SliceRecord]:
+    def _orphans(self, uid: PodUID, found: list[AllocationClaim]) -> list[SliceRecord]:
         """Slices whose claim somebody removed by force."""
         named = {claim.name for claim in found}
         return [entry for entry in self._records.of_pod(uid) if entry.claim not in named]
 
-    def _still_runs(self, uid: str, life: PodLifecycle) -> bool:
+    def _still_runs(self, uid: PodUID, life: PodLifecycle) -> bool:
         if life.over:
             return self._cgroups.running(uid)
         return any(self._cgroups.running(uid, container_id) for container_id in life.ended.values() if container_id)
 
-    def _remove_files(self, uid: str, life: PodLifecycle) -> None:
+    def _remove_files(self, uid: PodUID, life: PodLifecycle) -> None:
         for name, owner in self._folder.of_pod(uid).items():
             if life.over_for(owner.containers):
                 self._folder.remove(name, uid)

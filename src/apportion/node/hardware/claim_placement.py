@@ -1,18 +1,19 @@
-"""A place for each claim, or a clear end: the loser of an overlap moves or is evicted.
+"""A place for each claim: one that loses an overlap moves to another place of the node, or its pod is evicted.
 
-Two schedulers that both believe they lead can promise one place twice, and the hardware can refuse what
-should fit, for example because slices that others made use up a limit. Whoever gets no slice where it was
-promised gets another place of the node if there is one; otherwise its pod is evicted with the reason, so
-that its controller makes a new one that is scheduled anew.
+Two schedulers that both believe they lead can claim one place twice, and the hardware can refuse what should
+fit, for example because slices that others created use up a limit. A claim whose place cannot be had gets
+another place of the node if there is one; otherwise its pod is evicted with the reason, so that its controller
+creates a new one that is scheduled again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from apportion.apis.claims import AllocationClaim
+from apportion.apis.identities import DeviceUUID
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder, Regarding
@@ -22,6 +23,7 @@ from apportion.node.hardware.partitioner import Partitioner, Place, PlaceTaken, 
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.prestart_errors import Overlap
+from apportion.node.readiness import NodeChecks
 
 HANDOVER_SECONDS = 3.0
 POLL_SECONDS = 0.1
@@ -40,7 +42,7 @@ class ClaimPlacement:
         records: SliceRecords,
         slicing: Slicing,
         recorder: Recorder,
-        obstacle: Callable[[], str] = lambda: "",
+        checks: NodeChecks,
     ) -> None:
         self._client = client
         self._driver = driver
@@ -48,7 +50,7 @@ class ClaimPlacement:
         self._records = records
         self._slicing = slicing
         self._recorder = recorder
-        self._obstacle = obstacle
+        self._checks = checks
 
     async def secure(self, claim: AllocationClaim) -> SliceRecord:
         """Record the claim's place; moves the claim if that place is taken."""
@@ -56,18 +58,18 @@ class ClaimPlacement:
         known = self._records.get(claim.name)
         if known is not None and known.place == place:
             return known
-        if why := self._obstacle():
-            raise Refused(why)
+        if failure := self._checks.failure:
+            raise Refused(failure.message)
         await self._check(claim, place)
         await self._await_handover(claim, place)
         try:
-            return await self._slicing.reserve(claim.name, claim.spec.pod_ref.uid, place)
+            return await self._slicing.reserve(claim.name, claim.pod_uid, place)
         except PlaceTaken as taken:
             if known is not None:
                 raise
             return await self._elsewhere(claim, str(taken))
 
-    async def make(self, entry: SliceRecord, claim: AllocationClaim) -> str:
+    async def make(self, entry: SliceRecord, claim: AllocationClaim) -> DeviceUUID:
         """The uuid of the claim's slice, made at the entry's place or, if the hardware refuses, at another."""
         refused: list[Place] = []
         while True:
@@ -113,7 +115,7 @@ class ClaimPlacement:
             # First the claim, then the records: a crash in between leaves a claim that is as good as new.
             claim = await self._store.move(claim, place)
             try:
-                entry = await self._slicing.reserve(claim.name, pod.uid, place)
+                entry = await self._slicing.reserve(claim.name, claim.pod_uid, place)
             except PlaceTaken:
                 continue
             log.warning("claim %s moved to %s: %s", claim.name, place, why)
@@ -136,4 +138,4 @@ class ClaimPlacement:
         except errors.NotFound:
             return
         except errors.TooManyRequests as error:
-            log.warning("pod %s/%s keeps waiting: %s", pod.namespace, pod.name, error)
+            log.warning("pod %s/%s cannot be evicted yet: %s", pod.namespace, pod.name, error)

@@ -31,7 +31,7 @@ def find(profile: str, gpus: Sequence[Gpu], taken: Iterable[Place]) -> Place | N
 
 
 def _state(cut: grid.Grid, places: list[Place]) -> int:
-    """The GPU with all that stands or is promised on it, also where promises overlap each other."""
+    """The GPU with all slices that exist or are claimed on it, also where claims overlap each other."""
     state = grid.EMPTY
     for place in sorted(set(places)):
         shape = cut.shape(place.profile)

@@ -1,6 +1,6 @@
-"""GPUs cut beforehand, as the Node's annotation `run.ai/mig.config` says.
+"""Static layouts of GPUs, as the Node's annotation `run.ai/mig.config` says.
 
-A GPU is laid out anew only when it is empty: no slices, and none promised. Until then it keeps its slices,
+The layout of a GPU changes only while it is empty: no slices, and none claimed. Until then it keeps its slices,
 those in use stay healthy for their pods, and the free ones are no longer given away, so that it does become
 empty.
 """
@@ -8,7 +8,7 @@ empty.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from apportion.apis import migconfig, names
@@ -16,11 +16,13 @@ from apportion.apis.errors import InputError
 from apportion.apis.migconfig import FAILED, PENDING, SUCCESS, MigConfig, Selection
 from apportion.core import layouts
 from apportion.core.catalog import Catalog
+from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitioner, PartitionError, Place
+from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.kubelet.device_holders import DeviceHolders
 from apportion.node.locks import Locks
 
-WAITS = "it waits to be empty, because its MIG layout is to change"
+DRAINING = "it takes no new slices until it is empty: its MIG layout is to change"
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +30,17 @@ log = logging.getLogger(__name__)
 class Layouts:
     """`state` is what the node's label says; `draining` are the GPUs that wait to be empty.
 
-    `promised` gives the GPUs on which slices are to be made, or may stand.
+    A GPU that claims or records of slices name is not empty.
     """
 
     def __init__(
-        self, driver: Partitioner, holders: DeviceHolders, locks: Locks, promised: Callable[[], Collection[str]]
+        self, driver: Partitioner, holders: DeviceHolders, locks: Locks, store: ClaimStore, records: SliceRecords
     ) -> None:
         self._driver = driver
         self._holders = holders
         self._locks = locks
-        self._promised = promised
+        self._store = store
+        self._records = records
         self._catalog = Catalog.shipped()
         self._text: str | None = None
         self._config: MigConfig | None = None
@@ -67,7 +70,7 @@ class Layouts:
     def waiting(self, gpus: Sequence[Gpu]) -> list[Gpu]:
         """The GPUs as others should see them: one that is cut on demand and waits to be empty takes nothing new."""
         return [
-            replace(gpu, fault=gpu.fault or WAITS)
+            replace(gpu, fault=gpu.fault or DRAINING)
             if gpu.uuid in self.draining and gpu.sliced and not gpu.fixed
             else gpu
             for gpu in gpus
@@ -82,7 +85,7 @@ class Layouts:
                 self._fail(str(error))
                 break
             if done:
-                log.info("%s is laid out anew: %s", gpu.uuid, _words(layout))
+                log.info("applied the MIG layout of %s: %s", gpu.uuid, _words(layout))
                 changed = True
             else:
                 waiting.add(gpu.uuid)
@@ -103,7 +106,8 @@ class Layouts:
         held = self._holders.held()
         if gpu.uuid in cut or gpu.uuid in held or any(entry.uuid in held for entry in gpu.fixed or ()):
             return True
-        return gpu.uuid in self._promised()
+        claimed = {claim.spec.gpu_uuid for claim in self._store.all()}
+        return gpu.uuid in claimed | {record.place.gpu for record in self._records}
 
     def _read(self, text: str | None) -> bool:
         """False if the annotation cannot be read: then everything stays as it is."""
@@ -148,7 +152,7 @@ def _current(gpu: Gpu) -> Layout | None:
 
 def _words(layout: Layout | None) -> str:
     if layout is None:
-        return "as it is by itself"
+        return "none, its own mode"
     if not layout.sliced:
         return "whole"
     return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "slices on demand"

@@ -8,7 +8,7 @@ All methods may be called concurrently; create and destroy never two at a time f
 
     PartitionError              a call that did not do what was asked; `reason` is stable
     ├── Busy                    a process still uses the slice: try again
-    ├── PlaceTaken              another slice stands there
+    ├── PlaceTaken              another slice is there
     ├── GpuLost                 the GPU does not answer
     ├── Refused                 the hardware will never do this (profile, place, mode)
     └── Unavailable             the driver itself does not work
@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
+
+from apportion.apis.identities import DeviceUUID
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Gpu:
     It is None where nobody has laid the GPU out.
     """
 
-    uuid: str
+    uuid: DeviceUUID
     model: str
     memory_mib: int
     sliced: bool
@@ -62,9 +64,9 @@ class Gpu:
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where a slice stands, or is to stand."""
+    """Where a slice is, or is to be."""
 
-    gpu: str
+    gpu: DeviceUUID
     profile: str
     start: int
     size: int
@@ -83,7 +85,7 @@ class Slice:
     """A slice that exists. Without a uuid it is half made: no container can use it yet."""
 
     place: Place
-    uuid: str
+    uuid: DeviceUUID
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Partitioner(Protocol):
     async def destroy(self, place: Place) -> None:
         """Remove the slice at this place; nothing there is success."""
 
-    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+    def environment(self, uuids: Sequence[DeviceUUID]) -> Mapping[str, str]:
         """The environment with which a container sees exactly these slices, in this order."""
 
     async def close(self) -> None: ...
@@ -148,7 +150,7 @@ class Partitioner(Protocol):
 class LaysOut(Protocol):
     """A partitioner whose GPUs can be cut beforehand."""
 
-    async def lay_out(self, gpu: str, layout: Layout | None) -> None:
+    async def lay_out(self, gpu: DeviceUUID, layout: Layout | None) -> None:
         """Give an empty GPU this layout; None gives back the mode that it has by itself."""
 
 
@@ -156,7 +158,7 @@ class LaysOut(Protocol):
 class HasDevices(Protocol):
     """A partitioner whose slices are reached through files of the node."""
 
-    async def device_nodes(self, uuids: Sequence[str]) -> Sequence[str]:
+    async def device_nodes(self, uuids: Sequence[DeviceUUID]) -> Sequence[str]:
         """The files under /dev that a container needs for these slices or GPUs."""
 
 
@@ -165,7 +167,7 @@ class Process:
     """A process on a GPU: `device` is the uuid of its slice, or of the GPU where there is none."""
 
     pid: int
-    device: str
+    device: DeviceUUID
     memory_mib: int
 
 
@@ -181,19 +183,24 @@ class Measures(Protocol):
 class MountsFiles(Protocol):
     """A partitioner that gives containers files of the node, one set per CDI device."""
 
-    async def update_files(self, held: Collection[str]) -> None:
+    async def update_files(self, held: Collection[DeviceUUID]) -> None:
         """Bring the node's own files up to date; `held` are the devices that pods hold."""
 
-    async def mounts(self, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+    async def mounts(self, device: str, uuids: Sequence[DeviceUUID]) -> Sequence[tuple[str, str]]:
         """(host path, container path) of each file for a container with these slices or GPUs."""
 
     def remove_files(self, device: str) -> None:
         """Nobody uses this CDI device any more."""
 
 
-async def device_nodes(driver: Partitioner, uuids: Sequence[str]) -> Sequence[str]:
+async def device_nodes(driver: Partitioner, uuids: Sequence[DeviceUUID]) -> Sequence[str]:
     return await driver.device_nodes(uuids) if isinstance(driver, HasDevices) else ()
 
 
-async def mounts(driver: Partitioner, device: str, uuids: Sequence[str]) -> Sequence[tuple[str, str]]:
+def remove_files(driver: Partitioner, device: str) -> None:
+    if isinstance(driver, MountsFiles):
+        driver.remove_files(device)
+
+
+async def mounts(driver: Partitioner, device: str, uuids: Sequence[DeviceUUID]) -> Sequence[tuple[str, str]]:
     return await driver.mounts(device, uuids) if isinstance(driver, MountsFiles) else ()

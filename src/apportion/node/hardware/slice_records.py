@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
 from apportion.node import atomic_files
 from apportion.node.hardware.partitioner import Place, Slice
 
@@ -28,10 +29,10 @@ class SliceRecord(msgspec.Struct, rename="camel", frozen=True):
     Books of older agents lack `making`: what they had not finished is nobody's, and is left alone.
     """
 
-    claim: str
-    pod_uid: str
+    claim: ClaimName
+    pod_uid: PodUID
     place: Place
-    uuid: str = ""
+    uuid: DeviceUUID = DeviceUUID("")
     making: bool = False
 
     def owns(self, found: Slice) -> bool:
@@ -44,7 +45,7 @@ class SliceRecord(msgspec.Struct, rename="camel", frozen=True):
 class SliceRecords:
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / FILE_NAME
-        self._entries: dict[str, SliceRecord] = {}
+        self._entries: dict[ClaimName, SliceRecord] = {}
 
     def load(self) -> None:
         """Records that cannot be read count as lost: the claims' status is the second witness."""
@@ -63,17 +64,17 @@ class SliceRecords:
         if self._entries.get(entry.claim) != entry:
             self._save({**self._entries, entry.claim: entry})
 
-    def remove(self, claim: str) -> None:
+    def remove(self, claim: ClaimName) -> None:
         if claim in self._entries:
             self._save({name: entry for name, entry in self._entries.items() if name != claim})
 
-    def get(self, claim: str) -> SliceRecord | None:
+    def get(self, claim: ClaimName) -> SliceRecord | None:
         return self._entries.get(claim)
 
-    def of_pod(self, pod_uid: str) -> list[SliceRecord]:
+    def of_pod(self, pod_uid: PodUID) -> list[SliceRecord]:
         return [entry for entry in self._entries.values() if entry.pod_uid == pod_uid]
 
-    def overlapping(self, claim: str, place: Place) -> SliceRecord | None:
+    def overlapping(self, claim: ClaimName, place: Place) -> SliceRecord | None:
         """Another claim's entry that overlaps this place."""
         return next((e for e in self._entries.values() if e.claim != claim and e.place.overlaps(place)), None)
 
@@ -86,7 +87,7 @@ class SliceRecords:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _save(self, entries: dict[str, SliceRecord]) -> None:
+    def _save(self, entries: dict[ClaimName, SliceRecord]) -> None:
         # First the disk, then the memory: a full disk must not leave us believing what is not written.
         atomic_files.write(self._path, msgspec.json.encode(list(entries.values())))
         self._entries = entries

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
 from apportion.node.hardware.partitioner import Partitioner, Place, PlaceTaken, Refused, Slice
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.locks import Locks
@@ -19,7 +20,7 @@ class Slicing:
         self._records = records
         self._locks = locks
 
-    async def reserve(self, claim: str, pod_uid: str, place: Place) -> SliceRecord:
+    async def reserve(self, claim: ClaimName, pod_uid: PodUID, place: Place) -> SliceRecord:
         """Record the place for this claim, or raise PlaceTaken."""
         known = self._records.get(claim)
         if known is not None and known.place == place:
@@ -37,15 +38,15 @@ class Slicing:
             self._records.put(entry)
             return entry
 
-    async def uuid_of(self, entry: SliceRecord) -> str:
+    async def uuid_of(self, entry: SliceRecord) -> DeviceUUID:
         """The uuid of the entry's slice if it exists, else an empty text."""
         found = await self._of(entry) if entry.uuid else None
-        return found.uuid if found else ""
+        return found.uuid if found else DeviceUUID("")
 
-    async def make(self, entry: SliceRecord) -> str:
+    async def make(self, entry: SliceRecord) -> DeviceUUID:
         """The uuid of the slice that the entry speaks of, made if need be.
 
-        PlaceTaken if it cannot be had there, for whatever reason: then nothing of ours stands there.
+        PlaceTaken if it cannot be had there, for whatever reason: then nothing of ours is there.
         """
         async with self._locks.gpu(entry.place.gpu):
             entry = self._records.get(entry.claim) or entry
@@ -80,11 +81,11 @@ class Slicing:
         return entry is not None and entry.owns(found)
 
     async def _create(self, entry: SliceRecord) -> Slice:
-        self._records.put(msgspec.structs.replace(entry, uuid="", making=True))
+        self._records.put(msgspec.structs.replace(entry, uuid=DeviceUUID(""), making=True))
         try:
             return await self._driver.create(entry.place)
         except (PlaceTaken, Refused) as error:  # any other error may have left something behind
-            self._records.put(msgspec.structs.replace(entry, uuid="", making=False))
+            self._records.put(msgspec.structs.replace(entry, uuid=DeviceUUID(""), making=False))
             raise PlaceTaken(str(error)) from error
 
     async def _of(self, entry: SliceRecord) -> Slice | None:

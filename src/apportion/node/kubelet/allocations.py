@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from apportion.apis import profiles
+from apportion.apis.identities import PodUID
 from apportion.apis.kubelet import checkpoint
 from apportion.apis.kubelet.checkpoint import Checkpoint
 from apportion.node.kubelet.prestart_errors import NotRecorded
@@ -21,7 +22,7 @@ POLL_SECONDS = 0.05
 class Holding:
     """Devices of one resource that containers of a pod hold with the same ids."""
 
-    pod_uid: str
+    pod_uid: PodUID
     resource: str
     ids: frozenset[str]
     containers: frozenset[str]
@@ -31,7 +32,7 @@ class Holding:
 class Holder:
     """The pod to which ids belong, and all slices that the kubelet gave it, by container."""
 
-    pod_uid: str
+    pod_uid: PodUID
     containers: frozenset[str]
     holdings: tuple[Holding, ...]
 
@@ -50,7 +51,7 @@ class Allocations:
         except (OSError, msgspec.DecodeError):
             return Checkpoint()
 
-    def holdings(self, counts: Callable[[str], object], pod_uid: str | None = None) -> list[Holding]:
+    def holdings(self, counts: Callable[[str], object], pod_uid: PodUID | None = None) -> list[Holding]:
         """What one pod holds, or all, of the resources that count."""
         return _holdings(self.read(), counts, pod_uid)
 
@@ -64,7 +65,7 @@ class Allocations:
         while True:
             record = self.read()
             holders = record.holders(resource, ids)
-            pods = {entry.pod_uid for entry in holders}
+            pods = {PodUID(entry.pod_uid) for entry in holders}
             if len(pods) == 1:
                 uid = pods.pop()
                 containers = frozenset(entry.container_name for entry in holders)
@@ -77,10 +78,11 @@ class Allocations:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _holdings(record: Checkpoint, counts: Callable[[str], object], pod_uid: str | None) -> list[Holding]:
-    grouped: dict[tuple[str, str, frozenset[str]], set[str]] = {}
+def _holdings(record: Checkpoint, counts: Callable[[str], object], pod_uid: PodUID | None) -> list[Holding]:
+    grouped: dict[tuple[PodUID, str, frozenset[str]], set[str]] = {}
     for entry in record.entries():
         if pod_uid in (None, entry.pod_uid) and counts(entry.resource_name):
-            grouped.setdefault((entry.pod_uid, entry.resource_name, entry.ids()), set()).add(entry.container_name)
+            key = (PodUID(entry.pod_uid), entry.resource_name, entry.ids())
+            grouped.setdefault(key, set()).add(entry.container_name)
     ordered = sorted(grouped.items(), key=lambda item: (*item[0][:2], sorted(item[0][2])))
     return [Holding(*key, frozenset(containers)) for key, containers in ordered]

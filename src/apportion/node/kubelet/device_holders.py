@@ -1,4 +1,4 @@
-"""Who holds the devices that a kubelet hands out by id: whole GPUs, and slices that were cut beforehand.
+"""Who holds the devices that a kubelet allocates by id: whole GPUs and static slices.
 
 The kubelet's checkpoint names the pods, but keeps those that have ended until somebody asks for devices
 again. So a device is held while its pod has not ended by the API, or while the kernel still runs it.
@@ -11,12 +11,13 @@ from collections.abc import Iterable
 
 from apportion.apis import names, profiles
 from apportion.apis.accelerators import DeviceHolder, HolderKind
+from apportion.apis.identities import PodUID
 from apportion.node.cluster import pod_lifecycle
 from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container.cgroups import Cgroups
 from apportion.node.kubelet.allocations import Allocations, Holding
 
-PROMISE_SECONDS = 10.0  # from Allocate to the kubelet's record, and to our own copy of the pod
+RECORD_SECONDS = 10.0  # from Allocate to the kubelet's record, and to our own copy of the pod
 
 
 def names_existing_devices(resource: str) -> bool:
@@ -25,17 +26,20 @@ def names_existing_devices(resource: str) -> bool:
 
 
 class DeviceHolders:
-    def __init__(self, allocations: Allocations, pods: PodWatch, cgroups: Cgroups, node: str) -> None:
+    def __init__(
+        self, allocations: Allocations, pods: PodWatch, cgroups: Cgroups, *, node: str, reservation_namespace: str
+    ) -> None:
         self._allocations = allocations
         self._pods = pods
         self._cgroups = cgroups
         self._node = node
-        self._promised: dict[str, float] = {}
+        self._reservation_namespace = reservation_namespace
+        self._recent: dict[str, float] = {}
 
-    def promise(self, ids: Iterable[str]) -> None:
+    def allocated_now(self, ids: Iterable[str]) -> None:
         """The kubelet was given these ids a moment ago, and may not have written it down yet."""
-        until = asyncio.get_running_loop().time() + PROMISE_SECONDS
-        self._promised.update(dict.fromkeys(ids, until))
+        until = asyncio.get_running_loop().time() + RECORD_SECONDS
+        self._recent.update(dict.fromkeys(ids, until))
 
     def live(self) -> list[Holding]:
         """Holdings of pods that have not ended."""
@@ -43,7 +47,7 @@ class DeviceHolders:
         for holding in found:
             if self._pods.get(holding.pod_uid) is not None:  # from here on the record and the API decide
                 for each in holding.ids:
-                    self._promised.pop(each, None)
+                    self._recent.pop(each, None)
         alive = {uid for uid in {holding.pod_uid for holding in found} if self._lives(uid)}
         return [holding for holding in found if holding.pod_uid in alive]
 
@@ -58,21 +62,21 @@ class DeviceHolders:
     def allocated(self, resource: str) -> frozenset[str]:
         """Ids of any resource that pods hold which have not ended."""
         entries = [entry for entry in self._allocations.read().entries() if entry.resource_name == resource]
-        return frozenset[str]().union(*(entry.ids() for entry in entries if self._lives(entry.pod_uid)))
+        return frozenset[str]().union(*(entry.ids() for entry in entries if self._lives(PodUID(entry.pod_uid))))
 
     def held(self) -> set[str]:
         """Every device id that must stay as it is."""
         now = asyncio.get_running_loop().time()
         live = self.live()
-        self._promised = {each: until for each, until in self._promised.items() if until > now}
-        return set(self._promised).union(*(holding.ids for holding in live))
+        self._recent = {each: until for each, until in self._recent.items() if until > now}
+        return set(self._recent).union(*(holding.ids for holding in live))
 
     def _kind(self, holding: Holding) -> HolderKind:
         if holding.resource != names.NVIDIA_GPU:
             return "static"
         pod = self._pods.get(holding.pod_uid)
-        reserves = pod is not None and pod.metadata.namespace == names.RESERVATION_NAMESPACE
+        reserves = pod is not None and pod.metadata.namespace == self._reservation_namespace
         return "reservation" if reserves else "whole"
 
-    def _lives(self, uid: str) -> bool:
+    def _lives(self, uid: PodUID) -> bool:
         return not pod_lifecycle.of(self._pods.get(uid), uid, self._node).over or self._cgroups.running(uid)

@@ -1,4 +1,4 @@
-"""Devices that exist before a pod asks for them: whole GPUs, and slices that were cut beforehand.
+"""Devices that exist before a pod asks for them: whole GPUs and static slices.
 
 Their ids are their uuids, an ordinary scheduler counts them, no claim is written. What a container sees is
 still decided in `PreStartContainer`: only then does the kubelet's record name everything that it holds, and
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from apportion.apis import names, profiles
+from apportion.apis.identities import DeviceUUID
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.node.container import cdi, preparation
 from apportion.node.container.cdi import CdiFolder
@@ -49,7 +50,6 @@ class ExistingDevices:
         holders: DeviceHolders,
         last_container: LastContainer,
         folder: CdiFolder,
-        gpus: Callable[[], Sequence[Gpu]],
         patience: float,
     ) -> None:
         self._driver = driver
@@ -57,11 +57,10 @@ class ExistingDevices:
         self._holders = holders
         self._last_container = last_container
         self._folder = folder
-        self._gpus = gpus
         self._patience = patience
 
     def allocate(self, resource: str, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
-        self._holders.promise(ids)
+        self._holders.allocated_now(ids)
         return preparation.allocate(resource, ids)
 
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
@@ -70,7 +69,7 @@ class ExistingDevices:
         container = await self._last_container.of(holder.pod_uid, holder.containers)
         recorded = self._allocations.holdings(names_existing_devices, holder.pod_uid)
         mine = [holding for holding in recorded if container in holding.containers]
-        uuids = self._ordered(set().union(*(holding.ids for holding in mine)))
+        uuids = await self._ordered(set().union(*(holding.ids for holding in mine)))
         for holding in mine:
             if await self._last_container.of(holder.pod_uid, holding.containers) != container:
                 continue  # a later container keeps these ids, and its own call describes it
@@ -80,13 +79,14 @@ class ExistingDevices:
             devices = await partitioner.device_nodes(self._driver, uuids)
             owner = cdi.Owner(holder.pod_uid, holding.containers)
             self._folder.write(name, owner, environment, mounts=mounts, devices=devices)
-        log.info("pod %s container %s: %s", holder.pod_uid, container, ", ".join(uuids))
+        log.info("pod %s container %s: prepared devices %s", holder.pod_uid, container, ", ".join(uuids))
 
-    def _ordered(self, ids: set[str]) -> list[str]:
+    async def _ordered(self, ids: set[str]) -> list[DeviceUUID]:
         """As they lie on the node: by GPU, then by place."""
-        known = [gpu.uuid for gpu in self._gpus()]
-        known += [entry.uuid for gpu in self._gpus() for entry in gpu.fixed or ()]
+        gpus = await self._driver.discover()
+        known = [gpu.uuid for gpu in gpus]
+        known += [entry.uuid for gpu in gpus for entry in gpu.fixed or ()]
         missing = ids - set(known)
         if missing:
-            raise NotRecorded(f"not on this node any more: {', '.join(sorted(missing))}")
+            raise NotRecorded(f"devices are no longer on this node: {', '.join(sorted(missing))}")
         return [each for each in known if each in ids]

@@ -1,4 +1,4 @@
-"""Keeps every plugin registered with the kubelet, however often that starts anew.
+"""Keeps every plugin registered with the kubelet, however often it restarts.
 
 A kubelet that starts removes all sockets of its folder and makes its own again. So: whenever its socket
 is another one than last time, a socket of ours is gone, or the kubelet stopped listening to a plugin,
@@ -88,7 +88,7 @@ class Registrar:
                     await self._register(plugin, channel, current)
         except (grpc.aio.AioRpcError, OSError) as error:
             text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
-            log.warning("the kubelet does not register us: %s; trying again", text)
+            log.warning("registration with the kubelet failed, retrying: %s", text)
 
     def _due(self, plugin: Plugin, current: Fingerprint) -> bool:
         if self._registered.get(plugin.resource) != current or not plugin.reachable:

@@ -6,8 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from apportion.cluster.transport import Request
-from pocketkube.api import negotiation, status
-from pocketkube.api.patches import apply, json_patch, layout, managed_fields, merge, strategic
+from pocketkube.api import media_types, status
+from pocketkube.api.patches import (
+    json_patch,
+    managed_fields,
+    merge_patch,
+    merge_types,
+    server_side_apply,
+    strategic_merge_patch,
+)
 from pocketkube.api.patches.errors import PatchError
 from pocketkube.api.registry import Resource
 from pocketkube.api.storage import listing, metadata
@@ -27,7 +34,7 @@ class Patcher:
         self._clock = clock
 
     async def patch(self, target: Target, request: Request, options: Options) -> Written:
-        media = negotiation.media_of(request.headers)
+        media = media_types.media_of(request.headers)
         if media == APPLY_PATCH:
             return await self._apply(target, request, options)
         sent = request.body or b"" if media == STRATEGIC_PATCH else b""
@@ -53,7 +60,7 @@ class Patcher:
 
     def change(self, target: Target, request: Request) -> Callable[[Obj], Obj]:
         """What any patch but apply does to a document."""
-        media = negotiation.media_of(request.headers)
+        media = media_types.media_of(request.headers)
         if media not in _kinds(target):
             if target.resource.custom:
                 raise status.unsupported_media_type(_kinds(target))
@@ -62,7 +69,7 @@ class Patcher:
 
     def _change(self, target: Target, media: str, body: bytes) -> Callable[[Obj], Obj]:
         try:
-            patch = negotiation.decode_json(body)
+            patch = media_types.decode_json(body)
         except status.ApiStatus as problem:
             raise status.bad_request(f"error decoding patch: {problem.message}") from problem
         if media == JSON_PATCH:
@@ -70,19 +77,19 @@ class Patcher:
             return lambda current: _document(json_patch_or_422(current, operations))
         if not isinstance(patch, dict):
             raise status.bad_request(
-                f"error decoding patch: json: cannot unmarshal {negotiation.json_type(patch)} into Go value of type "
+                f"error decoding patch: json: cannot unmarshal {media_types.json_type(patch)} into Go value of type "
                 "map[string]interface {}"
             )
         if media == STRATEGIC_PATCH:
-            node = layout.of_resource(target.resource)
+            node = merge_types.of_resource(target.resource)
             return lambda current: _strategic(node, current, patch)
-        return lambda current: _document(merge.apply(current, patch))
+        return lambda current: _document(merge_patch.apply(current, patch))
 
 
 def _configuration(target: Target, body: bytes) -> Obj:
     """The applied configuration: an object of the right kind and name that says nothing about managers."""
     try:
-        config = negotiation.decode_yaml(body)
+        config = media_types.decode_yaml(body)
     except status.ApiStatus as problem:
         raise status.bad_request(f"error decoding YAML: {problem.message}") from problem
     if not isinstance(config, dict):
@@ -113,7 +120,7 @@ def _configuration(target: Target, body: bytes) -> Obj:
 
 def _check_configuration(resource: Resource, target: Target, config: Obj) -> None:
     try:
-        apply.check(layout.of_resource(resource), config)
+        server_side_apply.check(merge_types.of_resource(resource), config)
     except PatchError as problem:
         named = f"{target.namespace}/{target.name}; {resource.group}/{resource.version}, Kind={resource.kind}"
         raise status.bad_request(f"failed to create typed patch object ({named}): {problem}") from problem
@@ -147,7 +154,7 @@ def _operations(patch: Any) -> list[Any]:
 
 def _wrong_type(value: Any, target: str) -> status.ApiStatus:
     return status.bad_request(
-        f"error decoding patch: json: cannot unmarshal {negotiation.json_type(value)} into Go {target}"
+        f"error decoding patch: json: cannot unmarshal {media_types.json_type(value)} into Go {target}"
     )
 
 
@@ -159,9 +166,9 @@ def json_patch_or_422(current: Obj, patch: list[Any]) -> Any:
         raise status.ApiStatus(422, "Invalid", message, {}) from problem
 
 
-def _strategic(node: layout.Node, current: Obj, patch: Obj) -> Obj:
+def _strategic(node: merge_types.Node, current: Obj, patch: Obj) -> Obj:
     try:
-        return strategic.apply(node, current, patch)
+        return strategic_merge_patch.apply(node, current, patch)
     except PatchError as problem:
         raise status.bad_request(str(problem)) from problem
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from pocketkube.api import status
-from pocketkube.api.patches import apply, fieldset, fieldtree, layout
+from pocketkube.api.patches import field_set_encoding, field_sets, merge_types, server_side_apply
 from pocketkube.api.patches.errors import PatchError
-from pocketkube.api.patches.fieldset import Paths
-from pocketkube.api.patches.fieldtree import Tree
+from pocketkube.api.patches.field_set_encoding import Tree
+from pocketkube.api.patches.field_sets import Paths
 from pocketkube.api.registry import Resource
 from pocketkube.api.storage.metadata import timestamp
 
@@ -71,15 +71,15 @@ class _Entry:
 
     @property
     def paths(self) -> Paths:
-        return fieldset.from_fields(self.fields)
+        return field_sets.from_fields(self.fields)
 
     def take(self, paths: Paths) -> None:
         for path in paths:
-            self.fields = fieldtree.with_path(self.fields, path)
+            self.fields = field_set_encoding.with_path(self.fields, path)
 
     def lose(self, paths: Paths) -> None:
         for path in paths:
-            self.fields = fieldtree.without_path(self.fields, path)
+            self.fields = field_set_encoding.without_path(self.fields, path)
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ def on_create(resource: Resource, obj: Obj, manager: str, subresource: str, now:
     """A new object: its maker manages all of it."""
     obj["metadata"].pop("managedFields", None)
     try:
-        fields = fieldtree.of_new(layout.of_resource(resource), obj)
+        fields = field_set_encoding.of_new(merge_types.of_resource(resource), obj)
     except PatchError:  # lists that cannot be told apart: nobody can be said to manage anything
         return
     entry = _Entry(fields, resource.api_version, timestamp(now))
@@ -162,17 +162,17 @@ def applied(
     resource: Resource, live: Obj | None, config: Obj, manager: str, subresource: str, now: datetime, *, force: bool
 ) -> Obj:
     """The object after an apply, entries included; raises ApiStatus 409 for conflicts."""
-    node = layout.of_resource(resource)
+    node = merge_types.of_resource(resource)
     who = Manager(manager, "Apply", subresource=subresource)
     before = {key: value for key, value in (live or {}).items() if key != "metadata"}
     before["metadata"] = {k: v for k, v in ((live or {}).get("metadata") or {}).items() if k != "managedFields"}
     managed = _decode(((live or {}).get("metadata") or {}).get("managedFields"))
     previous = managed.entries.get(who)
     last = previous.paths if previous else set()
-    wanted = _writable(resource, fieldset.of_object(node, config), subresource)
-    managed.entries[who] = _Entry(fieldset.to_fields(wanted), resource.api_version, timestamp(now))
-    result = apply.prune(node, apply.merge(node, before, config), last, managed.owned())
-    difference = _filtered(resource, fieldset.compare(node, before, result), subresource)
+    wanted = _writable(resource, field_sets.of_object(node, config), subresource)
+    managed.entries[who] = _Entry(field_sets.to_fields(wanted), resource.api_version, timestamp(now))
+    result = server_side_apply.prune(node, server_side_apply.merge(node, before, config), last, managed.owned())
+    difference = _filtered(resource, field_sets.compare(node, before, result), subresource)
     if not force:
         _refuse_conflicts(resource, managed, who, difference.added | difference.modified, live, manager)
     managed.release(difference.added | difference.modified, set(), keeper=who)
@@ -208,9 +208,9 @@ def forget_time_of_no_change(new: Obj, old: Obj) -> None:
 def _update(
     resource: Resource, new: Obj, old: Obj, managed: _Managed, manager: str, subresource: str, now: datetime
 ) -> None:
-    node = layout.of_resource(resource)
+    node = merge_types.of_resource(resource)
     try:
-        difference = _filtered(resource, fieldset.compare(node, _bare(old), _bare(new)), subresource)
+        difference = _filtered(resource, field_sets.compare(node, _bare(old), _bare(new)), subresource)
     except PatchError:  # lists that cannot be told apart: nobody can be said to manage anything
         new["metadata"].pop("managedFields", None)
         return
@@ -241,7 +241,7 @@ def _decode(entries: Any, *, checked: bool = True) -> _Managed:
         try:
             fields = each.get("fieldsV1") or {}
             if not checked:
-                fieldset.from_fields(fields)
+                field_sets.from_fields(fields)
             operation = each["operation"]
         except (PatchError, KeyError, AttributeError, RecursionError):
             return _Managed()
@@ -264,10 +264,10 @@ def _writable(resource: Resource, paths: Paths, subresource: str) -> Paths:
     return {path for path in paths if path[0] != "f:status"}
 
 
-def _filtered(resource: Resource, found: fieldset.Difference, subresource: str) -> fieldset.Difference:
+def _filtered(resource: Resource, found: field_sets.Difference, subresource: str) -> field_sets.Difference:
     if subresource:
         return found
-    return fieldset.Difference(
+    return field_sets.Difference(
         _writable(resource, found.added, subresource),
         _writable(resource, found.modified, subresource),
         _writable(resource, found.removed, subresource),
@@ -290,33 +290,33 @@ def _refuse_conflicts(
     if not conflicts:
         return
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {other}", "field": fieldset.text(path)}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {other}", "field": field_sets.text(path)}
         for other, path in conflicts
     ]
     raise status.ApiStatus(409, "Conflict", _conflict_message(conflicts), {"causes": causes})
 
 
-def _conflict_message(conflicts: list[tuple[Manager, fieldset.Path]]) -> str:
+def _conflict_message(conflicts: list[tuple[Manager, field_sets.Path]]) -> str:
     if len(conflicts) == 1:
         other, path = conflicts[0]
-        return f"Apply failed with 1 conflict: conflict with {other}: {fieldset.text(path)}"
+        return f"Apply failed with 1 conflict: conflict with {other}: {field_sets.text(path)}"
     lines = []
     for manager in sorted({other for other, _ in conflicts}, key=str):
         lines.append(f"conflicts with {manager}:")
-        lines += [f"- {fieldset.text(path)}" for other, path in conflicts if other == manager]
+        lines += [f"- {field_sets.text(path)}" for other, path in conflicts if other == manager]
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
 def _last_applied_paths(resource: Resource, live: Obj) -> Paths:
     """What kubectl's client-side apply set and nobody changed since: kubectl may take it over without conflict."""
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
-    node = layout.of_resource(resource)
+    node = merge_types.of_resource(resource)
     try:
         config = msgspec.json.decode(text or "")
         if not isinstance(config, dict) or config.get("apiVersion") != resource.api_version:
             return set()
-        difference = fieldset.compare(node, config, live)
-        return fieldset.of_object(node, config) - difference.added - difference.modified - difference.removed
+        difference = field_sets.compare(node, config, live)
+        return field_sets.of_object(node, config) - difference.added - difference.modified - difference.removed
     except (msgspec.DecodeError, PatchError):
         return set()
 
@@ -347,7 +347,7 @@ def _cap(managed: _Managed) -> None:
         into.time = max(into.time or "", entry.time or "") or None
 
 
-def _any(difference: fieldset.Difference) -> bool:
+def _any(difference: field_sets.Difference) -> bool:
     return bool(difference.added or difference.modified or difference.removed)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from apportion.cluster.transport import Request, Response
-from pocketkube.api import negotiation, rendering, status
+from pocketkube.api import media_types, rendering, status
 from pocketkube.api.content import decoding
 from pocketkube.api.content.conversion import Versions, bucket_of
-from pocketkube.api.negotiation import Accept
+from pocketkube.api.media_types import Accept
 from pocketkube.api.patches.dispatch import Patcher
 from pocketkube.api.registry import Registry, Resource
 from pocketkube.api.request_attributes import User
@@ -60,12 +60,12 @@ class Subresources:
         if route.subresource == "log":
             _only(route, "get")
             return await logs.read(self._object(route), self.log_source, query)
-        accept = negotiation.accept(request.headers.get("accept", ""))
+        accept = media_types.accept(request.headers.get("accept", ""))
         if route.subresource == "scale":
             return await self._scale(route, request, query, user, accept)
         _only(route, "create")
         options = write_options(query, user, request.headers.get("user-agent", ""), "create")
-        body = negotiation.decode_object(request.body, negotiation.media_of(request.headers))
+        body = media_types.decode_object(request.body, media_types.media_of(request.headers))
         body = _typed(_KINDS.get(route.subresource, "Binding"), body)
         if route.subresource == "token":
             return rendering.answer(await self._token(route, body), accept, code=201)
@@ -100,7 +100,7 @@ class Subresources:
             return rendering.answer(scale.of(resource, self._object(route)), accept)
         options = write_options(query, user, request.headers.get("user-agent", ""), route.verb)
         if route.verb == "update":
-            body = negotiation.decode_object(request.body, negotiation.media_of(request.headers))
+            body = media_types.decode_object(request.body, media_types.media_of(request.headers))
             make: Callable[[Obj], Obj] = lambda _scale: _typed("Scale", body)  # noqa: E731
         elif route.verb == "patch":
             patched = self._patcher.change(Target(_RESOURCES["Scale"], route.namespace, route.name), request)

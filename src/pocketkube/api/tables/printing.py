@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pocketkube.api.registry import PrinterColumn, Resource
-from pocketkube.api.tables import cluster, durations, jsonpath, network, pods, workloads
+from pocketkube.api.tables import durations, jsonpath, network, other_kinds, pods, workloads
 from pocketkube.api.tables.cells import Obj, Row
 
 _PODS = "core_v1.Pod"
@@ -21,13 +21,13 @@ _COLUMNS: dict[str, str] = {
     _PODS: "Name,Ready,Status,Restarts,Age,IP+,Node+,Nominated Node+,Readiness Gates+",
     **workloads.COLUMNS,
     **network.COLUMNS,
-    **cluster.COLUMNS,
+    **other_kinds.COLUMNS,
 }
 _ROWS: dict[str, Row] = {
     _PODS: pods.row,
     **workloads.ROWS,
     **network.ROWS,
-    **cluster.ROWS,
+    **other_kinds.ROWS,
 }
 _AGE = PrinterColumn("Age", "date", ".metadata.creationTimestamp")
 

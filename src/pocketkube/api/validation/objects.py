@@ -13,7 +13,7 @@ from pocketkube.api.content import decoding
 from pocketkube.api.registry import Resource
 from pocketkube.api.status import Cause
 from pocketkube.api.validation import name_rules, network, pods, webhooks, workloads
-from pocketkube.api.validation import small_kinds as objects
+from pocketkube.api.validation import other_kinds as objects
 from pocketkube.api.validation.problems import Problems
 from pocketkube.api.validation.selectors import labels
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
+from apportion.apis.identities import DeviceUUID
 from apportion.node.container import environment
 from apportion.node.hardware.nvml import device_nodes as nvml_nodes
 from apportion.node.hardware.nvml import processes as nvml_processes
@@ -61,10 +62,10 @@ class NvmlDriver:
     async def destroy(self, place: Place) -> None:
         await self._call(lambda: self._destroy(place))
 
-    def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:
+    def environment(self, uuids: Sequence[DeviceUUID]) -> Mapping[str, str]:
         return environment.nvidia(uuids)
 
-    async def device_nodes(self, uuids: Sequence[str]) -> Sequence[str]:
+    async def device_nodes(self, uuids: Sequence[DeviceUUID]) -> Sequence[str]:
         return await self._ask(lambda: nvml_nodes.of_devices(uuids, self._root))
 
     async def processes(self) -> Sequence[Process]:
@@ -127,7 +128,7 @@ class NvmlDriver:
             try:
                 device = pynvml.nvmlDeviceGetHandleByIndex(index)
                 if _mig_mode(device):
-                    uuid = text(pynvml.nvmlDeviceGetUUID(device))
+                    uuid = _uuid(device)
                     found += [_slice(uuid, profile, instance) for profile, instance in _instances(device)]
             except pynvml.NVMLError_GpuIsLost:
                 continue
@@ -140,11 +141,11 @@ class NvmlDriver:
         try:
             instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(device, profile.id, byref(wanted))
         except pynvml.NVMLError_InsufficientResources:
-            raise PlaceTaken(f"{place}: another slice is in the way") from None
+            raise PlaceTaken(f"{place}: it overlaps another slice") from None
         try:
             filling = profiles.whole_instance(instance, profile)
             compute = pynvml.nvmlGpuInstanceCreateComputeInstance(instance, filling)
-            return Slice(place, _uuid(compute))
+            return Slice(place, _slice_uuid(compute))
         except BaseException:
             pynvml.nvmlGpuInstanceDestroy(instance)
             raise
@@ -160,7 +161,7 @@ class NvmlDriver:
                 try:
                     _destroy_instance(instance, profile)
                 except pynvml.NVMLError_InUse:
-                    running = nvml_processes.of_device(device, "", {info.id: place.gpu})
+                    running = nvml_processes.of_device(device, DeviceUUID(""), {info.id: place.gpu})
                     users = [str(user.pid) for user in running if user.device]
                     told = f" (process {', '.join(users)})" if users else ""
                     raise Busy(f"{place}: it is in use{told}") from None
@@ -173,10 +174,10 @@ class NvmlDriver:
             try:
                 device = pynvml.nvmlDeviceGetHandleByIndex(index)
                 slices = {
-                    pynvml.nvmlGpuInstanceGetInfo(instance).id: _slice("", profile, instance).uuid
+                    pynvml.nvmlGpuInstanceGetInfo(instance).id: _slice(DeviceUUID(""), profile, instance).uuid
                     for profile, instance in (_instances(device) if _mig_mode(device) else ())
                 }
-                found += nvml_processes.of_device(device, text(pynvml.nvmlDeviceGetUUID(device)), slices)
+                found += nvml_processes.of_device(device, _uuid(device), slices)
             except (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_NotSupported):
                 continue
         return found
@@ -196,7 +197,7 @@ class NvmlDriver:
 def _describe(device: Any) -> Gpu:
     sliced = _mig_mode(device)
     return Gpu(
-        uuid=text(pynvml.nvmlDeviceGetUUID(device)),
+        uuid=_uuid(device),
         model=text(pynvml.nvmlDeviceGetName(device)),
         memory_mib=pynvml.nvmlDeviceGetMemoryInfo(device).total // BYTES_PER_MIB,
         sliced=sliced,
@@ -228,11 +229,17 @@ def _instances(device: Any) -> list[tuple[GiProfile, Any]]:
     ]
 
 
-def _slice(gpu: str, profile: GiProfile, instance: Any) -> Slice:
+def _slice(gpu: DeviceUUID, profile: GiProfile, instance: Any) -> Slice:
     where = pynvml.nvmlGpuInstanceGetInfo(instance).placement
     computes = profiles.compute_instances(instance, profile)
-    return Slice(Place(gpu, profile.name, where.start, where.size), _uuid(computes[0]) if computes else "")
+    return Slice(
+        Place(gpu, profile.name, where.start, where.size), _slice_uuid(computes[0]) if computes else DeviceUUID("")
+    )
 
 
-def _uuid(compute: Any) -> str:
-    return text(pynvml.nvmlDeviceGetUUID(pynvml.nvmlComputeInstanceGetInfo_v2(compute).device))
+def _uuid(device: Any) -> DeviceUUID:
+    return DeviceUUID(text(pynvml.nvmlDeviceGetUUID(device)))
+
+
+def _slice_uuid(compute: Any) -> DeviceUUID:
+    return _uuid(pynvml.nvmlComputeInstanceGetInfo_v2(compute).device)

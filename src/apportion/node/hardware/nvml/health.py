@@ -47,13 +47,13 @@ class HealthWatch:
             if error.value in RELOADED:
                 raise
             # One GPU's trouble: the others are well.
-            log.warning("asking for errors of GPUs: %s", error)
+            log.warning("GPU error events cannot be read: %s", error)
 
     def fault(self, uuid: str) -> str:
         said, at = self._faults.get(uuid, ("", 0.0))
         if said and self._now() - at >= QUIET_SECONDS:
             self._faults.pop(uuid, None)
-            log.info("%s: nothing more was heard of %s", uuid, said)
+            log.info("%s counts as healthy again, no further errors after: %s", uuid, said)
             return ""
         return said
 
@@ -71,7 +71,7 @@ class HealthWatch:
                 try:
                     pynvml.nvmlDeviceRegisterEvents(device, _EVENTS, self._events)
                 except _UNSUPPORTED:
-                    log.info("%s reports no errors by itself", uuid)
+                    log.info("%s does not support error events", uuid)
 
     def _take(self) -> bool:
         try:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pynvml
 
+from apportion.apis.identities import DeviceUUID
 from apportion.node.hardware.partitioner import Process
 
 NO_INSTANCE = 0xFFFFFFFF
 BYTES_PER_MIB = 1 << 20
 
 
-def of_device(device: Any, uuid: str, slices: Mapping[int, str]) -> list[Process]:
+def of_device(device: Any, uuid: DeviceUUID, slices: Mapping[int, DeviceUUID]) -> list[Process]:
     """Processes of a GPU; those in a slice count for that slice, known by the id of its GPU instance."""
     found = []
     for entry in pynvml.nvmlDeviceGetComputeRunningProcesses(device):

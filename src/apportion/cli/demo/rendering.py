@@ -1,0 +1,38 @@
+"""The screen of the demo: results of the steps, the grid of every GPU, and pending pods with their reasons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from apportion.cli import drawing
+from apportion.view.scene import Gpu
+
+if TYPE_CHECKING:
+    from apportion.cli.demo.steps import Step
+
+
+class Painter(drawing.Painter):
+    """Draws the demo."""
+
+    def screen(self, steps: list[Step], nodes: dict[str, list[Gpu]], waiting: list[tuple[str, str]]) -> RenderableType:
+        return Group(self.results(steps), *self.grids(nodes), *self.waiting(waiting))
+
+    def results(self, steps: list[Step]) -> RenderableType:
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=1)
+        table.add_column()
+        table.add_column(style="dim", no_wrap=False)
+        for step in steps:
+            table.add_row(_mark(step), Text(step.expectation, style="bold" if step.passed is None else ""), step.detail)
+        return table
+
+
+def _mark(step: Step) -> RenderableType:
+    if step.passed is None:
+        return Spinner("dots", style="cyan") if step.started else Text("·", style="dim")
+    return Text("✓", style="bold green") if step.passed else Text("✗", style="bold red")

@@ -1,0 +1,155 @@
+"""The fleet and who waits, as a file: to decide elsewhere or later on what a cluster was.
+
+Plain JSON with a version. It has what decisions need and nothing else: no environment variables, no annotations, no
+images or commands. A fleet that was saved and loaded decides the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from apportion.apis.errors import InputError
+from apportion.apis.request import Request
+from apportion.core.catalog import Catalog, Model
+from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
+from apportion.core.fleet import Fleet
+from apportion.core.node import NodeState
+from apportion.core.volumes import Storage
+from apportion.view.view import View
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """`waiting` are the pods without a node that could be read, of every scheduler."""
+
+    fleet: Fleet
+    waiting: tuple[Request, ...]
+
+
+class _Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    uuid: str
+    model: int  # its place in the list of models
+    mig: bool = False
+    healthy: bool = True
+
+
+class _Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+    request: Request
+    devices: tuple[str, ...] = ()
+    releasing: bool = False
+
+
+class _Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`facts` is None for a node that is gone while its pods or its report are still there."""
+
+    name: str
+    facts: NodeFacts | None = None
+    ready: bool = False
+    gpus: tuple[_Gpu, ...] = ()
+    pods: tuple[_Pod, ...] = ()
+
+
+class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    apportion_snapshot: int
+    models: tuple[Model, ...] = ()
+    nodes: tuple[_Node, ...] = ()
+    slices: tuple[HeldSlice, ...] = ()
+    shares: tuple[HeldShare, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    namespaces: dict[str, dict[str, str]] = {}
+    storage: Storage | None = None
+    sharing: bool = True
+    waiting: tuple[Request, ...] = ()
+
+
+def save(view: View) -> bytes:
+    waiting = (each.reading.request for each in view.waiting if each.reading.problem is None)
+    return save_fleet(view.fleet, (request for request in waiting if request is not None))
+
+
+def save_fleet(fleet: Fleet, waiting: Iterable[Request] = ()) -> bytes:
+    models: dict[int, int] = {}  # by identity: equal models are one object, and they are large
+    table: list[Model] = []
+    for node in fleet.nodes.values():
+        for gpu in node.gpus.values():
+            if id(gpu.facts.model) not in models:
+                models[id(gpu.facts.model)] = len(table)
+                table.append(gpu.facts.model)
+    plain = _Snapshot(
+        apportion_snapshot=VERSION,
+        models=tuple(table),
+        nodes=tuple(_node(fleet, fleet.nodes[name], models) for name in sorted(fleet.nodes)),
+        slices=tuple(fleet.slices[key] for key in sorted(fleet.slices)),
+        shares=tuple(fleet.shares[key] for key in sorted(fleet.shares)),
+        reservations=tuple(fleet.reservations[key] for key in sorted(fleet.reservations)),
+        namespaces={name: dict(labels) for name, labels in fleet.namespaces.items()},
+        storage=fleet.storage,
+        sharing=fleet.sharing,
+        waiting=tuple(waiting),
+    )
+    return msgspec.json.encode(plain, order="deterministic")
+
+
+def load(data: bytes, catalog: Catalog | None = None) -> Loaded:
+    """Raises InputError for what is no snapshot, or one of another version."""
+    found = _decoded(data)
+    fleet = Fleet(catalog or Catalog.shipped())
+    fleet.storage, fleet.sharing = found.storage, found.sharing
+    for name, labels in found.namespaces.items():
+        fleet.set_namespace(name, labels)
+    for node in found.nodes:
+        if node.facts is not None:
+            fleet.set_node(node.facts)
+        if node.gpus or node.ready:
+            facts = [GpuFacts(gpu.uuid, found.models[gpu.model], gpu.mig, gpu.healthy) for gpu in node.gpus]
+            fleet.set_gpus(node.name, facts, ready=node.ready)
+    for held in found.slices:
+        fleet.add_slice(held.key, held.placement, held.owner, node=held.node, releasing=held.releasing)
+    for share in found.shares:
+        fleet.add_share(share.key, share.gpu, share.mib, share.owner)
+    for node in found.nodes:
+        _add_pods(fleet, node)
+    for reservation in found.reservations:
+        fleet.reserve(reservation)
+    return Loaded(fleet, found.waiting)
+
+
+def _node(fleet: Fleet, node: NodeState, models: dict[int, int]) -> _Node:
+    return _Node(
+        name=node.name,
+        facts=node.facts,
+        ready=node.ready,
+        gpus=tuple(
+            _Gpu(gpu.uuid, models[id(gpu.facts.model)], gpu.facts.mig, gpu.facts.healthy) for gpu in node.gpus.values()
+        ),
+        pods=tuple(_Pod(node.pods[uid], node.devices_of(uid), uid in fleet.releasing) for uid in sorted(node.pods)),
+    )
+
+
+def _add_pods(fleet: Fleet, node: _Node) -> None:
+    for pod in node.pods:
+        fleet.add_pod(pod.request, node.name)
+    fleet.set_devices(node.name, {pod.request.uid: pod.devices for pod in node.pods})
+    for pod in node.pods:
+        fleet.set_releasing(pod.request.uid, releasing=pod.releasing)
+
+
+def _decoded(data: bytes) -> _Snapshot:
+    try:
+        found = msgspec.json.decode(data, type=_Snapshot)
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            "snapshot", data[:40], f"is not a snapshot of a fleet: {error}", code="InvalidSnapshot"
+        ) from None
+    if found.apportion_snapshot != VERSION:
+        raise InputError(
+            "snapshot", found.apportion_snapshot, f"this program reads version {VERSION}", code="InvalidSnapshot"
+        )
+    if any(not 0 <= gpu.model < len(found.models) for node in found.nodes for gpu in node.gpus):
+        raise InputError("snapshot", "models", "a GPU has an unknown model", code="InvalidSnapshot")
+    return found

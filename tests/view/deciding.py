@@ -1,0 +1,55 @@
+"""What the scheduler decides about one pod, for comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from apportion.apis.pods import Pod
+from apportion.apis.request import Request, parse_pod
+from apportion.core import cycle, sentences
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
+from apportion.core.ledger import Gpu
+from apportion.core.policies import Policy
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
+
+
+def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
+    mark = fleet.checkpoint()
+    outcome = cycle.decide(fleet, Group.of(request), Policy())
+    fleet.rollback(mark)
+    return outcome
+
+
+def node_or_sentence(fleet: Fleet, request: Request) -> tuple[str, str]:
+    outcome = decided(fleet, request)
+    return (outcome.node, "") if isinstance(outcome, Statement) else ("", sentences.of(outcome))
+
+
+def fits(fleet: Fleet, request: Request) -> bool:
+    mark = fleet.checkpoint()
+    found = isinstance(cycle.decide(fleet, Group.of(request), Policy(), explained=False), Statement)
+    fleet.rollback(mark)
+    return found
+
+
+def places(gpu: Gpu) -> list[tuple[int, int]]:
+    return sorted((held.placement.start, held.placement.size) for held in gpu.slices.values())
+
+
+def name_of(uid: str) -> str:
+    """Pods of these streams are named after their uids."""
+    return f"default/{uid.removeprefix('uid-')}"
+
+
+def plain(request: Request) -> Request:
+    """Without gates and volumes, which fallback does not look at."""
+    rules = msgspec.structs.replace(request.rules, claims=())
+    return msgspec.structs.replace(request, gates=(), rules=rules)
+
+
+def read(body: dict[str, Any]) -> Request:
+    return parse_pod(msgspec.convert(body, Pod))

@@ -1,0 +1,438 @@
+"""Random streams of objects: a cluster in which anything may happen, and informers that tell views of it.
+
+Informers of different kinds run independently of each other, so each view hears of the kinds in an order of its own;
+of one object it hears in order.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from apportion.apis import names
+from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.claims import AllocationClaim
+from apportion.apis.meta import Bare, to_wire
+from apportion.apis.nodes import Node
+from apportion.apis.pods import Pod
+from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from apportion.view.view import View
+from tests.builders import accelerators, claims, nodes, pods, volumes
+
+Json = dict[str, Any]
+
+NODES, REPORTS, CLAIMS, PODS, NAMESPACES = "nodes", "reports", "claims", "pods", "namespaces"
+VOLUMES, VOLUME_CLAIMS, CLASSES = "volumes", "volume claims", "classes"
+TYPES: dict[str, type[msgspec.Struct]] = {
+    NODES: Node,
+    REPORTS: NodeAccelerator,
+    CLAIMS: AllocationClaim,
+    PODS: Pod,
+    NAMESPACES: Bare,
+    VOLUMES: PersistentVolume,
+    VOLUME_CLAIMS: PersistentVolumeClaim,
+    CLASSES: StorageClass,
+}
+GPUS = {"n1": ("mig", "mig"), "n2": ("mig",), "n3": ("mig", "whole", "whole"), "n4": ("static",), "n5": ()}
+STATIC = {"nvidia.com/mig-2g.10gb": 3, "nvidia.com/mig-1g.5gb": 1}
+LAYOUT = (("2g.10gb", 0, 2), ("2g.10gb", 2, 2), ("2g.10gb", 4, 2), ("1g.5gb", 6, 1))
+WANTED: tuple[dict[str, int], ...] = (
+    {"mig.das.com/1g.5gb": 1},
+    {"mig.das.com/1g.5gb": 2},
+    {"mig.das.com/2g.10gb": 1},
+    {"mig.das.com/3g.20gb": 1},
+    {"nvidia.com/mig-2g.10gb": 1},
+    {"nvidia.com/mig-2g.10gb": 2},
+    {"nvidia.com/mig-1g.5gb": 1},
+    {"nvidia.com/gpu": 1},
+    {"nvidia.com/gpu": 2},
+    {},
+)
+SCHEDULERS = (names.DAS_SCHEDULER, names.DAS_SCHEDULER, names.KAI_SCHEDULER, names.DEFAULT_SCHEDULER, "theirs")
+STARTS = {"1g.5gb": range(7), "2g.10gb": (0, 2, 4), "3g.20gb": (0, 4)}
+
+
+class Cluster:
+    """The objects as a server has them, and everybody who follows them."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, dict[str, Json]] = {kind: {} for kind in TYPES}
+        self.followers: list[Follower] = []
+
+    def all(self, kind: str) -> dict[str, Json]:
+        return self._objects[kind]
+
+    def put(self, kind: str, obj: Json) -> None:
+        key = _key(obj)
+        old = self._objects[kind].get(key)
+        self._objects[kind][key] = obj
+        self._tell(kind, old, obj)
+
+    def change(self, kind: str, key: str, edit: Callable[[Json], None]) -> None:
+        obj = copy.deepcopy(self._objects[kind][key])
+        edit(obj)
+        self.put(kind, obj)
+
+    def remove(self, kind: str, key: str) -> None:
+        old = self._objects[kind].pop(key, None)
+        if old is not None:
+            self._tell(kind, old, None)
+
+    def _tell(self, kind: str, old: Json | None, new: Json | None) -> None:
+        for follower in self.followers:
+            follower.hear(kind, old, new)
+
+
+class Follower:
+    """Informers in miniature, with a view that they feed."""
+
+    def __init__(self, cluster: Cluster, view: View, dice: random.Random) -> None:
+        self.view = view
+        self._dice = dice
+        self._queues: dict[str, deque[tuple[Any, Any]]] = {kind: deque() for kind in TYPES}
+        for kind in TYPES:
+            for obj in cluster.all(kind).values():
+                self.hear(kind, None, obj)
+        cluster.followers.append(self)
+
+    def hear(self, kind: str, old: Json | None, new: Json | None) -> None:
+        self._queues[kind].append((_typed(kind, old), _typed(kind, new)))
+
+    def catch_up(self) -> None:
+        while waiting := [kind for kind, queue in self._queues.items() if queue]:
+            kind = self._dice.choice(waiting)
+            feed(self.view, kind, *self._queues[kind].popleft())
+
+
+def feed(view: View, kind: str, old: Any, new: Any) -> None:
+    listeners: dict[str, Callable[[Any, Any], None]] = {
+        NODES: view.nodes.changed,
+        REPORTS: view.accelerators.changed,
+        CLAIMS: view.claims.changed,
+        PODS: view.pods.changed,
+        NAMESPACES: view.namespaces.changed,
+    }
+    if view.volumes is not None:
+        listeners |= {
+            VOLUMES: view.volumes.volume_changed,
+            VOLUME_CLAIMS: view.volumes.claim_changed,
+            CLASSES: view.volumes.class_changed,
+        }
+    if kind in listeners:
+        listeners[kind](old, new)
+
+
+class Stream:
+    """One random life of a cluster."""
+
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
+        self.cluster = cluster
+        self._dice = dice
+        self._count = 0
+        self._seconds = 0
+
+    def begin(self) -> None:
+        for name in ("default", names.DAS_NAMESPACE):
+            self.cluster.put(NAMESPACES, {"metadata": {"name": name}})
+        for kind in (True, False):
+            self.cluster.put(CLASSES, volumes.storage_class("disks" if kind else "local", provisioned=kind))
+        for name in GPUS:
+            if self._dice.random() < 0.9:
+                self._node(name)
+                self._report(name)
+                self._agent(name)
+
+    def step(self) -> None:
+        """Something happens."""
+        steps: tuple[tuple[int, Callable[[], None]], ...] = (
+            (5, lambda: self._node(self._any_node())),
+            (2, lambda: self.cluster.remove(NODES, self._any_node())),
+            (5, lambda: self._report(self._any_node())),
+            (1, lambda: self.cluster.remove(REPORTS, f"{names.DAS_NAMESPACE}/{self._any_node()}")),
+            (5, lambda: self._agent(self._any_node())),
+            (1, lambda: self.cluster.remove(PODS, f"{names.DAS_NAMESPACE}/agent-{self._any_node()}")),
+            (20, self._pod),
+            (12, self._bind),
+            (6, self._claims_only),
+            (10, self._pod_goes_on),
+            (6, self._remove_pod),
+            (5, self._change_claim),
+            (4, self._storage),
+        )
+        weights = [weight for weight, _ in steps]
+        self._dice.choices([act for _, act in steps], weights)[0]()
+
+    def _any_node(self) -> str:
+        return self._dice.choice(list(GPUS))
+
+    def _chance(self, likelihood: float) -> bool:
+        return self._dice.random() < likelihood
+
+    # Nodes and agents
+
+    def _node(self, name: str) -> None:
+        flavours = GPUS[name]
+        devices: dict[str, int | str] = {**nodes.slice_devices(flavours.count("mig"))} if "mig" in flavours else {}
+        devices |= {names.NVIDIA_GPU: flavours.count("whole")} if "whole" in flavours else {}
+        devices |= STATIC if "static" in flavours else {}
+        if self._chance(0.1) and devices:
+            devices[self._dice.choice(list(devices))] = 0
+        taint = {"key": "example.com/busy", "effect": "NoSchedule"}
+        made = nodes.node(
+            name,
+            resources=devices,
+            labels={"zone": self._dice.choice("ab")},
+            taints=[taint] if self._chance(0.15) else (),
+            cordoned=self._chance(0.15),
+            mig_capable=not self._chance(0.05),
+        )
+        self.cluster.put(NODES, made)
+
+    def _report(self, name: str) -> None:
+        if not GPUS[name]:
+            return
+        gpus = [self._gpu(name, number, flavour) for number, flavour in enumerate(GPUS[name])]
+        self._hold(name, gpus)
+        ready = not self._chance(0.1)
+        self.cluster.put(REPORTS, accelerators.accelerator(name, gpus, ready=ready, agent_uid=self._agent_uid(name)))
+
+    def _gpu(self, node: str, number: int, flavour: str) -> Json:
+        uuid = f"GPU-{node}-{number}"
+        more: Json = {"healthy": not self._chance(0.08)}
+        if flavour == "static":
+            fixed = [
+                {"profile": profile, "start": start, "size": size, "uuid": f"MIG-{node}-{start}"}
+                for profile, start, size in LAYOUT
+            ]
+            return accelerators.gpu(uuid, **more, fixed=fixed) | {"profiles": []}
+        if flavour == "mig" and self._chance(0.2):
+            more["foreign"] = [
+                {"start": self._dice.randrange(6), "size": 1, "profile": self._dice.choice(("", "1g.5gb"))}
+            ]
+        return accelerators.gpu(uuid, mig=flavour == "mig", **more)
+
+    def _hold(self, node: str, gpus: list[Json]) -> None:
+        """The kubelet has given some of the node's pods their devices."""
+        whole = [gpu for gpu in gpus if not gpu["migEnabled"]]
+        static = [piece for gpu in gpus for piece in gpu.get("fixed", ())]
+        self._dice.shuffle(whole)
+        for pod in self.cluster.all(PODS).values():
+            if pod["spec"].get("nodeName") != node or self._chance(0.3):
+                continue
+            uid, asked = pod["metadata"]["uid"], _asked(pod)
+            for _ in range(min(len(whole), int(asked.get(names.NVIDIA_GPU, 0)))):
+                whole.pop()["holders"] = [{"podUID": uid, "kind": "whole"}]
+            for piece in static:
+                if f"{names.NVIDIA_MIG_PREFIX}{piece['profile']}" in asked and "podUID" not in piece:
+                    piece["podUID"] = uid
+                    break
+
+    def _agent_uid(self, node: str) -> str:
+        return f"another-{node}" if self._chance(0.05) else f"agent-{node}"
+
+    def _agent(self, name: str) -> None:
+        key = f"{names.DAS_NAMESPACE}/{accelerators.agent_name(name)}"
+        made = accelerators.agent_pod(name, ready=not self._chance(0.15), uid=self._agent_uid(name))
+        known = self.cluster.all(PODS).get(key)
+        if known is not None and known["metadata"]["uid"] != made["metadata"]["uid"]:
+            self.cluster.remove(PODS, key)  # another pod of the same name
+        self.cluster.put(PODS, made)
+
+    # Pods
+
+    def _pod(self) -> None:
+        self._count += 1
+        self._seconds += self._dice.choice((0, 1, 1, 2))
+        scheduler = self._dice.choice(SCHEDULERS)
+        asked = dict(self._dice.choice(WANTED))
+        annotations = {}
+        if scheduler == names.KAI_SCHEDULER and not asked:
+            annotations[names.GPU_FRACTION] = self._dice.choice(("0.5", "0.5", "much"))
+        if self._chance(0.05):
+            annotations[names.POLICY] = self._dice.choice(("pack", "luck"))
+        made = pod(
+            f"p{self._count}",
+            asked,
+            scheduler=scheduler,
+            created=f"2026-01-01T00:{self._seconds // 60:02}:{self._seconds % 60:02}Z",
+            annotations=annotations,
+            labels={"app": self._dice.choice("xyz")},
+            gates=["example.com/wait"] if self._chance(0.1) else (),
+            tolerations=[{"operator": "Exists"}] if self._chance(0.2) else [],
+            selector={"zone": self._dice.choice("ab")} if self._chance(0.15) else None,
+            volumes=[_volume(self._dice.choice("123"))] if self._chance(0.1) else [],
+        )
+        self.cluster.put(PODS, made)
+
+    def _pick(self, fits: Callable[[Json], bool]) -> Json | None:
+        found = [pod for key, pod in self.cluster.all(PODS).items() if key.startswith("default/") and fits(pod)]
+        return self._dice.choice(found) if found else None
+
+    def _bind(self) -> None:
+        """A scheduler binds a pod, with claims for its slices."""
+        pod = self._pick(lambda pod: not pod["spec"].get("nodeName") and not _deleting(pod))
+        if pod is None:
+            return
+        node = self._claim(pod) or self._dice.choice(list(self.cluster.all(NODES)) or ["n1"])
+
+        def bound(obj: Json) -> None:
+            obj["spec"]["nodeName"] = node
+            obj["spec"].pop("schedulingGates", None)
+
+        self.cluster.change(PODS, _key(pod), bound)
+
+    def _claims_only(self) -> None:
+        """A leader dies between claims and binding."""
+        pod = self._pick(lambda pod: not pod["spec"].get("nodeName") and not _deleting(pod) and bool(_profiles(pod)))
+        if pod is not None:
+            self._claim(pod, complete=self._chance(0.7))
+
+    def _claim(self, pod: Json, *, complete: bool = True) -> str:
+        """Claims for the pod's slices on places that may be taken already; gives their node."""
+        wanted = _profiles(pod)
+        if not wanted:
+            return ""
+        node = self._dice.choice(("n1", "n1", "n2", "n3"))
+        for index, profile in enumerate(wanted if complete else wanted[:-1]):
+            home = self._any_node() if self._chance(0.03) else node
+            numbers = [number for number, flavour in enumerate(GPUS[home]) if flavour == "mig"] or [0]
+            uuid = f"GPU-{home}-{self._dice.choice(numbers)}"
+            start = self._dice.choice(list(STARTS[profile]))
+            self.cluster.put(CLAIMS, claim(pod, profile, node=home, gpu=uuid, start=start, index=index))
+        return node
+
+    def _pod_goes_on(self) -> None:
+        """A bound pod runs, ends, or is told to go; an unbound one is deleted or let through its gates."""
+        pod = self._pick(lambda _: True)
+        if pod is None:
+            return
+        key = _key(pod)
+        if not pod["spec"].get("nodeName"):
+            gated = pod["spec"].get("schedulingGates") and self._chance(0.7)
+            self.cluster.change(PODS, key, _let_through if gated else _delete)
+            return
+        edits = (_run, _run, _end, _delete, _delete_running, _delete_ended, _delete_but_sidecar)
+        self.cluster.change(PODS, key, self._dice.choice(edits))
+
+    def _remove_pod(self) -> None:
+        pod = self._pick(lambda _: True)
+        if pod is None:
+            return
+        self.cluster.remove(PODS, _key(pod))
+        if self._chance(0.7):
+            for key, claim in list(self.cluster.all(CLAIMS).items()):
+                if claim["spec"]["podRef"]["uid"] == pod["metadata"]["uid"]:
+                    self.cluster.remove(CLAIMS, key)
+
+    def _change_claim(self) -> None:
+        found = list(self.cluster.all(CLAIMS))
+        if not found:
+            return
+        key = self._dice.choice(found)
+        act = self._dice.choice(("delete", "remove", "move", "use"))
+        if act == "remove":
+            self.cluster.remove(CLAIMS, key)
+        elif act == "delete":
+            self.cluster.change(CLAIMS, key, _delete)
+        elif act == "use":
+            self.cluster.change(CLAIMS, key, lambda obj: obj["status"].update(state="inUse"))
+        else:
+            profile = self.cluster.all(CLAIMS)[key]["spec"]["profile"]
+            start = self._dice.choice(list(STARTS[profile]))
+            self.cluster.change(CLAIMS, key, lambda obj: obj["spec"]["migPlacement"].update(start=start))
+
+    def _storage(self) -> None:
+        number = self._dice.choice("123")
+        act = self._dice.choice(("claim", "claim", "volume", "bound", "remove"))
+        if act == "claim":
+            kind = self._dice.choice(("disks", "local", "missing"))
+            self.cluster.put(VOLUME_CLAIMS, volumes.volume_claim(f"data-{number}", kind))
+        elif act == "volume":
+            self.cluster.put(VOLUMES, volumes.volume(f"pv-{number}", "local", self._any_node()))
+        elif act == "bound":
+            self.cluster.put(VOLUMES, volumes.volume(f"pv-{number}", "local", self._any_node(), claim=f"data-{number}"))
+            self.cluster.put(VOLUME_CLAIMS, volumes.volume_claim(f"data-{number}", "local", volume=f"pv-{number}"))
+        else:
+            self.cluster.remove(VOLUME_CLAIMS, f"default/data-{number}")
+
+
+def pod(name: str, asked: dict[str, int], *, created: str = "2026-01-01T00:00:00Z", **options: Any) -> Json:
+    """A pod of our scheduler that asks for these devices."""
+    made = pods.our_pod(name, uid=f"uid-{name}", limits={"cpu": 1, **asked}, **options)
+    made["metadata"]["creationTimestamp"] = created
+    return {**made, "status": {"phase": "Pending"}}
+
+
+def claim(pod: Json, profile: str, *, node: str, gpu: str, start: int, index: int = 0) -> Json:
+    made = to_wire(claims.claim(pod, node=node, gpu=gpu, start=start, profile=profile, index=index))
+    return {**made, "status": {"state": "created"}}
+
+
+def _volume(number: str) -> Json:
+    return {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{number}"}}
+
+
+def _profiles(pod: Json) -> list[str]:
+    """The profiles of a pod's slices, in the order of its claims."""
+    asked = _asked(pod)
+    return [
+        name.removeprefix(names.SLICE_PREFIX)
+        for name, count in sorted(asked.items())
+        if name.startswith(names.SLICE_PREFIX)
+        for _ in range(int(count))
+    ]
+
+
+def _asked(pod: Json) -> dict[str, str]:
+    found: dict[str, str] = pod["spec"]["containers"][0]["resources"].get("limits", {})
+    return found
+
+
+def _deleting(obj: Json) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def _delete(obj: Json) -> None:
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+
+def _let_through(obj: Json) -> None:
+    del obj["spec"]["schedulingGates"]
+
+
+def _run(obj: Json) -> None:
+    obj["status"] = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+
+
+def _end(obj: Json) -> None:
+    obj["status"]["phase"] = "Succeeded"
+
+
+def _delete_running(obj: Json) -> None:
+    _run(obj)
+    _delete(obj)
+
+
+def _delete_ended(obj: Json) -> None:
+    _delete(obj)
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 0}}}
+    obj["status"] = {"phase": "Running", "containerStatuses": [ended]}
+
+
+def _delete_but_sidecar(obj: Json) -> None:
+    _delete_ended(obj)
+    obj["status"]["initContainerStatuses"] = [{"name": "side", "state": {"running": {}}}]
+
+
+def _key(obj: Json) -> str:
+    meta = obj["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
+
+
+def _typed(kind: str, obj: Json | None) -> Any:
+    return msgspec.convert(obj, TYPES[kind], strict=False) if obj is not None else None

@@ -1,0 +1,96 @@
+"""A fleet as a file: what is loaded decides the same, nothing secret is in it, and what is no snapshot is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from apportion.apis import names
+from apportion.apis.errors import InputError
+from apportion.core.facts import Reservation, SlicePlacement
+from apportion.view import snapshot
+from apportion.view.view import View
+from tests.builders import accelerators, nodes
+from tests.builders.accelerators import gpu
+from tests.view import deciding
+from tests.view.streams import CLAIMS, NODES, PODS, REPORTS, Cluster, Follower, claim, pod
+
+SLICE = {"mig.das.com/1g.5gb": 1}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.put(NODES, nodes.node("n1", resources={**nodes.slice_devices(1), names.NVIDIA_GPU: 2}))
+    holders = [{"podUID": "uid-whole", "kind": "whole"}]
+    gpus = [gpu("GPU-0"), gpu("GPU-1", mig=False), gpu("GPU-2", mig=False, holders=holders)]
+    made.put(REPORTS, accelerators.accelerator("n1", gpus, agent_uid="agent"))
+    made.put(PODS, accelerators.agent_pod("n1", uid="agent"))
+    made.put(PODS, pod("whole", {names.NVIDIA_GPU: 1}, node="n1"))
+    sliced = pod("sliced", SLICE, node="n1")
+    made.put(PODS, sliced)
+    made.put(CLAIMS, claim(sliced, "1g.5gb", node="n1", gpu="GPU-0", start=3))
+    made.put(PODS, pod("waits", SLICE))
+    return made
+
+
+def seen(cluster: Cluster) -> View:
+    follower = Follower(cluster, View(), random.Random(1))
+    follower.catch_up()
+    return follower.view
+
+
+def test_x03_a_saved_and_loaded_fleet_is_the_same_and_decides_the_same(cluster: Cluster) -> None:
+    view = seen(cluster)
+    loaded = snapshot.load(snapshot.save(view))
+    assert loaded.fleet.record() == view.fleet.record()
+    assert loaded.fleet.nodes["n1"].devices_of("uid-whole") == ("GPU-2",)
+    (request,) = loaded.waiting
+    assert request.name == "waits"
+    assert deciding.decided(loaded.fleet, request) == deciding.decided(view.fleet, request)
+    assert snapshot.save_fleet(loaded.fleet, loaded.waiting) == snapshot.save(view)
+
+
+def test_x03_reservations_and_pods_on_their_way_out_are_saved_too(cluster: Cluster) -> None:
+    view = seen(cluster)
+    view.fleet.set_releasing("uid-sliced", releasing=True)
+    place = SlicePlacement("GPU-0", "1g.5gb", 5, 1)
+    view.fleet.reserve(Reservation("r", "n1", {"cpu": 1000}, (place,), owner="g", after=("uid-sliced",)))
+    loaded = snapshot.load(snapshot.save(view))
+    assert loaded.fleet.record() == view.fleet.record()
+
+
+def test_x03_a_snapshot_has_no_secrets(cluster: Cluster) -> None:
+    body = pod("secret", SLICE, annotations={"example.com/token": "s3cret-1"})
+    container = body["spec"]["containers"][0]
+    container |= {"env": [{"name": "PASSWORD", "value": "s3cret-2"}], "image": "s3cret-3", "command": ["s3cret-4"]}
+    body["spec"]["serviceAccountName"] = "s3cret-5"
+    cluster.put(PODS, body)
+    saved = snapshot.save(seen(cluster))
+    assert b"secret" in saved, "its name is there"
+    assert b"s3cret" not in saved
+
+
+@pytest.mark.parametrize(
+    ("data", "fix"),
+    [
+        (b"", "is not a snapshot"),
+        (b"{}", "is not a snapshot"),
+        (b"[1]", "is not a snapshot"),
+        (b'{"apportion_snapshot":1,"nodes":[{"name":7}]}', "is not a snapshot"),
+        (b'{"apportion_snapshot":99}', "reads version 1"),
+        (b'{"apportion_snapshot":1,"nodes":[{"name":"a","gpus":[{"uuid":"g","model":0}]}]}', "unknown model"),
+    ],
+)
+def test_x03_what_is_no_snapshot_is_refused(data: bytes, fix: str) -> None:
+    with pytest.raises(InputError, match=fix):
+        snapshot.load(data)
+
+
+def test_x03_a_snapshot_is_plain_json_with_a_version(cluster: Cluster) -> None:
+    found = json.loads(snapshot.save(seen(cluster)))
+    assert found["apportion_snapshot"] == snapshot.VERSION
+    assert [node["name"] for node in found["nodes"]] == ["n1"]
+    assert len(found["models"]) == 2
