@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 from apportion.apis import kinds, names
 from apportion.cli import top
@@ -106,7 +107,7 @@ async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiClu
             await cluster.bound("a")
             await _shows(ours, "default/a")
         child.send_signal(signal.SIGINT)
-        await _ended(child)
+        await _ended(child, ours)
         assert child.returncode == 0
     finally:
         child.kill()
@@ -128,5 +129,15 @@ async def _shows(terminal: int, wanted: str, within: float = 30) -> None:
     assert await asyncio.to_thread(read), f"{wanted!r} was not shown"
 
 
-async def _ended(child: subprocess.Popen[bytes]) -> None:
-    await asyncio.to_thread(child.wait, 20)
+async def _ended(child: subprocess.Popen[bytes], terminal: int, within: float = 30) -> None:
+    """Read on until the process has ended: one that writes to a full terminal waits for its reader."""
+
+    def drained() -> None:
+        deadline = time.monotonic() + within
+        while child.poll() is None and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 0.1)[0]:
+                with suppress(OSError):
+                    os.read(terminal, 65536)
+
+    await asyncio.to_thread(drained)
+    assert child.poll() is not None, "it goes on after Ctrl-C"
