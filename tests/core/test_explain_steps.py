@@ -14,7 +14,7 @@ from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.refusals import Refusal
-from apportion.core.survey import NODES_PER_STEP
+from apportion.core.survey import NODES_PER_STEP, Survey
 from tests.builders.accelerators import A100, T4
 from tests.builders.fleets import add_node, fleet_of, node_facts
 from tests.builders.pods import pod_request
@@ -50,7 +50,7 @@ def test_between_two_steps_the_fleet_is_as_it_was(seed: int) -> None:
     dice = random.Random(seed)
     fleet = _fleet(dice, 8)
     before = fleet.record()
-    work = explain.steps(fleet, pod_request(**_wants(dice)), Policy())
+    work = explain.Explanation(fleet, pod_request(**_wants(dice)), Policy()).steps()
     count = 0
     for _ in work:
         count += 1
@@ -63,7 +63,7 @@ def test_what_changes_meanwhile_is_in_the_explanation(seed: int) -> None:
     dice = random.Random(seed)
     fleet = _fleet(dice, 6)
     request = pod_request("waits", gpus=99)
-    work = explain.steps(fleet, request, Policy())
+    work = explain.Explanation(fleet, request, Policy()).steps()
     steps = 0
     while True:
         try:
@@ -105,10 +105,46 @@ def _still_works(fleet: Fleet, request: Request, refusal: Refusal) -> bool:
         fleet.rollback(mark)
 
 
-def test_the_larger_the_fleet_the_more_steps() -> None:
-    """One look at all nodes alone takes as many steps as there are stretches of nodes."""
-    small, large = (
-        sum(1 for _ in explain.steps(_fleet(random.Random(1), nodes), pod_request(gpus=99), Policy()))
-        for nodes in (60, 600)
-    )
-    assert large >= small + 2 * (600 // NODES_PER_STEP)
+def test_one_step_looks_at_a_limited_number_of_nodes() -> None:
+    for nodes in (60, 600):
+        survey = Survey(_fleet(random.Random(1), nodes), pod_request(gpus=99), Policy())
+        assert sum(1 for _ in survey.gather()) == nodes // NODES_PER_STEP
+        assert len(survey.reasons) == nodes
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_explanation_that_is_kept_looks_only_at_what_has_changed(seed: int) -> None:
+    dice = random.Random(seed)
+    fleet, policy = _fleet(dice, 300), Policy()
+    kept = explain.Explanation(fleet, pod_request(gpus=99), policy)
+    first = _count(kept)
+    again = _count(kept)
+    assert again[0] == 0
+    assert again[1] == first[1]
+    fleet.add_pod(pod_request(cpu="1"), "node-0004")
+    _change(dice, fleet)
+    later = _count(kept)
+    fresh = explain.refuse(fleet, pod_request(gpus=99), policy)
+    assert (later[1].groups, later[1].total_nodes) == (fresh.groups, fresh.total_nodes)
+    assert later[0] < first[0]
+
+
+def _count(explanation: explain.Explanation) -> tuple[int, Refusal]:
+    """Steps until it is up to date, and the refusal."""
+    work, steps = explanation.steps(), 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return steps, end.value
+        steps += 1
+
+
+def test_an_explanation_that_was_broken_off_begins_anew() -> None:
+    fleet, policy = _fleet(random.Random(3), 300), Policy()
+    kept = explain.Explanation(fleet, pod_request(gpus=99), policy)
+    work = kept.steps()
+    next(work)
+    work.close()
+    _, refusal = _count(kept)
+    assert refusal.groups == explain.refuse(fleet, pod_request(gpus=99), policy).groups

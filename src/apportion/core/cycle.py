@@ -61,7 +61,11 @@ def place(fleet: Fleet, request: Request, policy: Policy) -> Statement | None:
 
 def assume(fleet: Fleet, request: Request, chosen: Placement) -> list[Operation]:
     """Enter a placement into the fleet; the operations that make it true."""
-    before: list[ClaimSlice | BindVolume] = [*_claims(request, chosen), *_volumes(fleet, request, chosen.node)]
+    before: list[ClaimSlice | BindVolume] = []
+    if chosen.slices:
+        before += _claims(request, chosen)
+    if request.rules.claims:
+        before += _volumes(fleet, request, chosen.node)
     after = tuple(operation.confirmed_by for operation in before)
     if chosen.shares:
         bind: Operation = BindShare(request, chosen.node, chosen.shares, after)
@@ -110,7 +114,7 @@ def _claims(request: Request, chosen: Placement) -> list[ClaimSlice]:
 def _volumes(fleet: Fleet, request: Request, node: str) -> list[BindVolume]:
     """What the pod's unbound volume claims get on this node."""
     facts = fleet.nodes[node].facts
-    if not request.rules.claims or fleet.storage is None or facts is None:
+    if fleet.storage is None or facts is None:
         return []
     claims, volumes = fleet.storage.claims, fleet.storage.volumes
     return [

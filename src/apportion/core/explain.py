@@ -29,7 +29,7 @@ from apportion.core.survey import NODES_PER_STEP, Survey, fits
 from apportion.core.worth import product_of
 
 _MOST_NODES = 32  # looked at for pods to end or rules to relax
-_MOST_REPEATS = 3  # of a fleet that changes all the time a somewhat older picture is good enough
+_MOST_REPEATS = 4  # of a fleet that changes all the time a somewhat older picture is good enough
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
 
 Steps = Generator[None, None, Refusal]
@@ -38,7 +38,7 @@ Proposals = Iterator[Remedy | None]  # None: a pause
 
 def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
     """Why a pod has no place now, and what would give it one: all steps at once."""
-    work = steps(fleet, request, policy)
+    work = Explanation(fleet, request, policy).steps()
     while True:
         try:
             next(work)
@@ -47,18 +47,29 @@ def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
             return refusal
 
 
-def steps(fleet: Fleet, request: Request, policy: Policy) -> Steps:
-    """The same with pauses; the refusal is what the generator returns."""
-    survey = Survey(fleet, request, policy)
-    yield from survey.gather()
-    remedy = yield from _cheapest(survey)
-    for _ in range(_MOST_REPEATS):
-        if survey.current:
-            break
-        yield from survey.gather()
-        if remedy is None or not (yield from _admits(survey, remedy)):
-            remedy = yield from _cheapest(survey)
-    return from_reasons(request, survey.reasons, remedy)
+class Explanation:
+    """For one request, and all that ask for the same. It can be kept: later it costs what has changed meanwhile."""
+
+    def __init__(self, fleet: Fleet, request: Request, policy: Policy) -> None:
+        self._survey = Survey(fleet, request, policy)
+        self._remedy: Remedy | None = None
+        self._complete = False
+
+    @property
+    def request(self) -> Request:
+        return self._survey.request
+
+    def steps(self) -> Steps:
+        """Bring it up to date, with pauses; the refusal is what the generator returns."""
+        survey = self._survey
+        for _ in range(_MOST_REPEATS):
+            if self._complete and survey.current:
+                break
+            yield from survey.gather()
+            if self._remedy is None or not (yield from _admits(survey, self._remedy)):
+                self._remedy = yield from _cheapest(survey)
+            self._complete = True
+        return from_reasons(survey.request, survey.reasons, self._remedy)
 
 
 def _cheapest(survey: Survey) -> Generator[None, None, Remedy | None]:

@@ -127,7 +127,8 @@ class NodeState:
 
     def add_pod(self, request: Request, devices: tuple[str, ...] = (), *, exactly: bool = False) -> None:
         """`devices` are whole GPUs of the pod as far as they are known; `exactly` if no others may stand in."""
-        self._lift_reservations()
+        if self.reserved:
+            self._lift_reservations()
         self.pods[request.uid] = request
         for resource, amount in request.resources.items():
             self.used[resource] = self.used.get(resource, 0) + amount
@@ -139,11 +140,13 @@ class NodeState:
             self.restore_devices({request.uid: devices} if devices else {})
         elif request.whole_gpus:
             self._give_devices(request, devices)
-        self.place_reservations()
+        if self.reserved:
+            self.place_reservations()
         self.touch()
 
     def remove_pod(self, uid: str) -> Request:
-        self._lift_reservations()
+        if self.reserved:
+            self._lift_reservations()
         request = self.pods.pop(uid)
         for resource, amount in request.resources.items():
             left = self.used[resource] - amount
@@ -159,7 +162,8 @@ class NodeState:
         for uuid in self.wholes.pop(uid, ()):
             if uuid in self.gpus and self.gpus[uuid].whole == uid:
                 self.gpus[uuid].take_back()
-        self.place_reservations()
+        if self.reserved:
+            self.place_reservations()
         self.touch()
         return request
 

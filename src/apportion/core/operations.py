@@ -65,7 +65,8 @@ class ClaimSlice(_Operation, frozen=True):
         return Change(Happened.SLICE_FREED, self.node, self.request.uid)
 
     def apply(self, fleet: Fleet) -> None:
-        _require(self.name not in fleet.slices, f"claim {self.name} is already there")
+        if self.name in fleet.slices:
+            raise _taken(f"claim {self.name} is already there")
         fleet.add_slice(self.name, self.placement, self.request.uid, node=self.node)
 
     def undo(self, fleet: Fleet) -> None:
@@ -102,7 +103,8 @@ class BindVolume(_Operation, frozen=True):
 
     def apply(self, fleet: Fleet) -> None:
         storage = fleet.storage
-        _require(storage is not None and self.key not in storage.chosen, f"volume claim {self.key} has a volume")
+        if storage is None or self.key in storage.chosen:
+            raise _taken(f"volume claim {self.key} has a volume")
         fleet.choose_volume(self.key, VolumeChoice(self.node, self.volume))
 
     def undo(self, fleet: Fleet) -> None:
@@ -141,7 +143,8 @@ class Bind(_Operation, frozen=True):
         return Change(Happened.POD_GONE, self.node, self.request.uid)
 
     def apply(self, fleet: Fleet) -> None:
-        _require(self.request.uid not in fleet.pod_nodes, f"pod {self.request.key} has a node")
+        if self.request.uid in fleet.pod_nodes:
+            raise _taken(f"pod {self.request.key} has a node")
         fleet.add_pod(self.request, self.node, self.devices)
 
     def undo(self, fleet: Fleet) -> None:
@@ -170,7 +173,8 @@ class BindShare(_Operation, frozen=True):
 
     def apply(self, fleet: Fleet) -> None:
         uid = self.request.uid
-        _require(uid not in fleet.pod_nodes and not fleet.shares_of(uid), f"pod {self.request.key} has a node")
+        if uid in fleet.pod_nodes or share_key(uid, 0) in fleet.shares:
+            raise _taken(f"pod {self.request.key} has a node")
         for number, (gpu, mib) in enumerate(self.shares):
             fleet.add_share(share_key(uid, number), gpu, mib, uid)
         fleet.add_pod(self.request, self.node)
@@ -199,7 +203,8 @@ class Evict(_Operation, frozen=True):
 
     def apply(self, fleet: Fleet) -> None:
         uid = self.request.uid
-        _require(uid in fleet.pod_nodes and uid not in fleet.releasing, f"pod {self.request.key} is not running")
+        if uid not in fleet.pod_nodes or uid in fleet.releasing:
+            raise _taken(f"pod {self.request.key} is not running")
         fleet.set_releasing(uid, releasing=True)
 
     def undo(self, fleet: Fleet) -> None:
@@ -226,7 +231,8 @@ class Reserve(_Operation, frozen=True):
         return Change(Happened.POD_GONE, self.reservation.node)
 
     def apply(self, fleet: Fleet) -> None:
-        _require(self.reservation.key not in fleet.reservations, f"{self.reservation.key} is already reserved")
+        if self.reservation.key in fleet.reservations:
+            raise _taken(f"{self.reservation.key} is already reserved")
         fleet.reserve(self.reservation)
 
     def undo(self, fleet: Fleet) -> None:
@@ -252,7 +258,8 @@ class Unreserve(_Operation, frozen=True):
         return None
 
     def apply(self, fleet: Fleet) -> None:
-        _require(fleet.reservations.get(self.reservation.key) == self.reservation, "it is not reserved")
+        if fleet.reservations.get(self.reservation.key) != self.reservation:
+            raise _taken(f"{self.reservation.key} is not reserved")
         fleet.release_reservation(self.reservation.key)
 
     def undo(self, fleet: Fleet) -> None:
@@ -267,6 +274,5 @@ def share_key(uid: str, number: int) -> str:
     return f"{uid}/{number}"
 
 
-def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001
-    if not holds:
-        raise LedgerError("NotApplicable", otherwise)
+def _taken(what: str) -> LedgerError:
+    return LedgerError("NotApplicable", what)

@@ -33,7 +33,15 @@ class Survey:
         """Look at every node that is new or has changed since it was looked at."""
         self._note_changes()
         changed, self._changed = self._changed, set()
-        names = [node.name for node in self.fleet] if changed is None else sorted(changed)
+        if changed is None:
+            self.reasons.clear()
+        try:
+            yield from self._look([node.name for node in self.fleet] if changed is None else sorted(changed))
+        except GeneratorExit:  # nobody waits for the rest
+            self._changed = None
+            raise
+
+    def _look(self, names: list[str]) -> Iterator[None]:
         checks = Checks(self.fleet, self.request)
         nowhere = Reason(Code.NO_PLACE, self.request.slices[0].profile if self.request.slices else "")
         for number, name in enumerate(names, 1):

@@ -1,7 +1,8 @@
 """Telling groups that have no place why, without delaying anybody who has one.
 
-Groups that ask for the same are explained once. The work is cut into steps of a few milliseconds and done between
-rounds of decisions. Until a group has its explanation it is parked so that any change can wake it.
+Groups that ask for the same are explained once, and an explanation is kept: when it is needed again only what has
+changed is looked at. The work is cut into steps of a few milliseconds and done between rounds of decisions. Until a
+group has its explanation it is parked so that any change can wake it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import time
 from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
 
-from apportion.core import cycle, explain, refusals, sentences
+from apportion.core import cycle, refusals, sentences
+from apportion.core.explain import Explanation
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -20,11 +22,12 @@ from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.events import Reporter
 
 _TOLD_PER_STEP = 20
+_MOST_KEPT = 32
 
 
 @dataclass(eq=False)
-class _Explanation:
-    """One for a class. `parked` is what its groups are parked with until it is there."""
+class _Task:
+    """The explanation of one class. `parked` is what its groups are parked with until it is there."""
 
     key: Hashable
     group: Group
@@ -44,8 +47,9 @@ class Explanations:
         self._policy = policy
         self._backlog = backlog
         self._reporter = reporter
-        self._open: dict[Hashable, _Explanation] = {}  # still worked out: later groups can join
-        self._queue: list[_Explanation] = []
+        self._open: dict[Hashable, _Task] = {}  # still worked out: later groups can join
+        self._queue: list[_Task] = []
+        self._kept: dict[Hashable, Explanation] = {}  # the one that was needed longest ago first
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -55,7 +59,7 @@ class Explanations:
         key = entry.class_on(self._fleet)
         found = self._open.get(key)
         if found is None:
-            found = _Explanation(key, entry.group, refusals.unexplained(entry.group.members[0]))
+            found = _Task(key, entry.group, refusals.unexplained(entry.group.members[0]))
             self._open[key] = found
             self._queue.append(found)
         found.entries[entry.key] = entry
@@ -63,9 +67,10 @@ class Explanations:
 
     def volumes_changed(self) -> None:
         """What was found out about volume claims no longer holds: begin anew."""
-        for each in self._open.values():
-            if any(member.rules.claims for member in each.group.members):
-                each.steps = None
+        for task in self._open.values():
+            if _has_volumes(task.group):
+                task.steps = None
+        self._kept = {key: kept for key, kept in self._kept.items() if not kept.request.rules.claims}
 
     def work(self, seconds: float) -> None:
         """Some steps; not many more than fit into that time."""
@@ -81,33 +86,32 @@ class Explanations:
             if time.monotonic() >= until:
                 return
 
-    def _explain(self, explanation: _Explanation) -> Generator[None, None, None]:
-        refusal = yield from self._refusal(explanation)
-        del self._open[explanation.key]  # who comes from now on saw a later fleet
+    def _explain(self, task: _Task) -> Generator[None, None, None]:
+        refusal = yield from self._refusal(task)
+        del self._open[task.key]  # who comes from now on saw a later fleet
         if refusal is None:
             return
-        metrics.EXPLANATIONS.inc()
         text = sentences.of(refusal)
-        for number, entry in enumerate(explanation.entries.values(), 1):
-            if self._backlog.get(entry.key) is entry and explanation.concerns(entry):
+        for number, entry in enumerate(task.entries.values(), 1):
+            if self._backlog.get(entry.key) is entry and task.concerns(entry):
                 self._backlog.park(entry, refusal)
                 for member in entry.group.members:
                     self._reporter.waits(member, text)
             if number % _TOLD_PER_STEP == 0:
                 yield
 
-    def _refusal(self, explanation: _Explanation) -> Generator[None, None, Refusal | None]:
+    def _refusal(self, task: _Task) -> Generator[None, None, Refusal | None]:
         """None if nobody waits for it any more, or if there is a place after all: then its groups are woken anyway."""
-        group = explanation.group
+        group = task.group
         if len(group.members) > 1:
             yield
             mark = self._fleet.checkpoint()
             outcome = cycle.decide(self._fleet, group, self._policy)
             self._fleet.rollback(mark)
             return outcome if isinstance(outcome, Refusal) else None
-        steps = explain.steps(self._fleet, group.members[0], self._policy)
+        steps = self._explanation(task).steps()
         while True:
-            if not any(explanation.concerns(entry) for entry in explanation.entries.values()):
+            if not any(task.concerns(entry) for entry in task.entries.values()):
                 return None
             try:
                 next(steps)
@@ -115,3 +119,17 @@ class Explanations:
                 refusal: Refusal = end.value
                 return refusal
             yield
+
+    def _explanation(self, task: _Task) -> Explanation:
+        found = self._kept.pop(task.key, None)
+        if found is None:
+            metrics.EXPLANATIONS.inc()
+            found = Explanation(self._fleet, task.group.members[0], self._policy)
+        self._kept[task.key] = found
+        if len(self._kept) > _MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found
+
+
+def _has_volumes(group: Group) -> bool:
+    return any(member.rules.claims for member in group.members)

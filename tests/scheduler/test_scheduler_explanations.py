@@ -1,0 +1,75 @@
+"""Why pods wait is worked out once for all that ask for the same, and delays nobody who has a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apportion.apis import kinds, names
+from apportion.scheduler import metrics
+from tests.builders.pods import our_pod
+from tests.scheduler.cluster import ApiCluster, scheduling, until
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+COUNT = 30
+
+
+def explanations() -> float:
+    return float(metrics.EXPLANATIONS._value.get())
+
+
+async def indexed(cluster: ApiCluster, name: str, **options: Any) -> None:
+    """Pods as an Indexed Job makes them: each with its own index and host name."""
+    for number in range(COUNT):
+        body = our_pod(f"{name}-{number}", **options)
+        body["metadata"]["labels"] = {INDEX: str(number), "batch.kubernetes.io/job-name": name}
+        body["spec"]["hostname"] = f"{name}-{number}"
+        await cluster.client.create(kinds.PODS, body)
+
+
+async def test_pods_of_an_indexed_job_cost_one_explanation(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    await cluster.node("n2", gpus=1)
+    before = explanations()
+    async with scheduling(cluster):
+        await indexed(cluster, "large", slices={"7g.40gb": 3})
+        said = {await cluster.waits(f"large-{number}") for number in range(COUNT)}
+        assert len(said) == 1
+        await indexed(cluster, "larger", slices={"7g.40gb": 4})
+        for number in range(COUNT):
+            await cluster.waits(f"larger-{number}")
+        await cluster.pod("fits", slices={"1g.5gb": 1})
+        await cluster.bound("fits")
+    assert explanations() - before == 2
+
+
+async def test_a_pod_that_waits_is_woken_by_what_happens_while_it_is_explained(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    async with scheduling(cluster):
+        for number in range(5):
+            await cluster.pod("holder", slices={"7g.40gb": 1})
+            await cluster.bound("holder")
+            await cluster.pod("waits", slices={"7g.40gb": 1})
+            if number % 2:
+                await cluster.waits("waits")
+            await cluster.delete("holder")
+            await cluster.bound("waits")
+            await cluster.delete("waits")
+
+            async def gone() -> bool:
+                return not await cluster.claims()
+
+            await until(gone)
+
+
+async def test_the_explanation_follows_the_cluster(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    async with scheduling(cluster):
+        await cluster.pod("waits", limits={names.NVIDIA_GPU: "1"})
+        first = await cluster.waits("waits")
+        assert first.startswith("0/1 nodes")
+        await cluster.node("n2", gpus=1)
+
+        async def told() -> bool:
+            return (await cluster.waits("waits")).startswith("0/2 nodes")
+
+        await until(told)
