@@ -41,7 +41,8 @@ from apportion.admission import review
 from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import PARTS, Settings, Webhook
 from apportion.admission.server import AdmissionServer
-from apportion.apis import crds, kinds, names
+from apportion.apis import kinds, names
+from apportion.apis.custom_resources import crds
 from apportion.apis.installation import Installation
 from apportion.cluster import errors
 from apportion.cluster.client import Client

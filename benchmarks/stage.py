@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import uuid
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from apportion.apis import kinds, names
-from apportion.apis.accelerators import AcceleratorProfile
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.accelerators import AcceleratorProfile
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.meta import Bare, to_wire
 from apportion.cluster import errors
 from apportion.cluster.client import Client, PatchType
@@ -34,8 +36,9 @@ async def prepare(client: Client) -> None:
 
 async def custom_resources(client: Client, python: str) -> None:
     """The definitions that belong to the scheduler of this interpreter: another version may have others."""
-    program = "import json; from apportion.apis import crds; print(json.dumps(list(crds.crds())))"
-    for crd in json.loads(subprocess.check_output([python, "-c", program])):  # noqa: ASYNC221  nothing else runs
+    program = "import apportion, pathlib; print(pathlib.Path(apportion.__file__).parent)"
+    package = subprocess.check_output([python, "-c", program], text=True).strip()  # noqa: ASYNC221  nothing else runs
+    for crd in yaml.safe_load_all((Path(package) / "manifests" / "01-crds.yaml").read_text()):
         await client.apply(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="bench")
 
 

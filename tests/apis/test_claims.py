@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from apportion.apis import claims, names
-from apportion.apis.claims import AllocationClaim, PodReference
+from apportion.apis import names
+from apportion.apis.custom_resources import claims
+from apportion.apis.custom_resources.claims import AllocationClaim, PodReference
 from apportion.apis.meta import to_wire
 
 UID = "11111111-2222-3333-4444-555555555555"

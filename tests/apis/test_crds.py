@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from apportion.apis import crds, kinds
-from apportion.apis.claims import AllocationClaim
+from apportion.apis import kinds
+from apportion.apis.custom_resources import crds
+from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.custom_resources.queues import Queue
 from apportion.apis.kinds import Kind
-from apportion.apis.queues import Queue
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from pocketkube.api.in_process_transport import LocalTransport

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from apportion.apis import schema
+from apportion.apis.custom_resources import schema
 from apportion.apis.meta import Conditions, Wire
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from apportion.apis import names
-from apportion.apis.accelerators import AcceleratorProfile
+from apportion.apis.custom_resources.accelerators import AcceleratorProfile
 from apportion.apis.meta import to_wire
 from apportion.core.catalog import Catalog, Model
 from tests.builders.pods import pod

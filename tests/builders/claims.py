@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from apportion.apis.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, claim_name, new_claim
 from tests.builders.accelerators import A100, model
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from apportion.apis.accelerators import AcceleratorProfile
+from apportion.apis.custom_resources.accelerators import AcceleratorProfile
 from apportion.apis.errors import ApportionError, CatalogError, ProfileError, RequestError
 from apportion.core.catalog import Catalog, Model, Profile
 from tests.builders.accelerators import A100, CATALOG, model

@@ -19,7 +19,8 @@ from apportion import manifests
 from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import FALLBACK, Settings, Webhook
 from apportion.admission.server import Limits
-from apportion.apis import crds, kinds, names
+from apportion.apis import kinds, names
+from apportion.apis.custom_resources import crds
 from apportion.apis.installation import Installation
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors

@@ -163,7 +163,7 @@ async def test_f04_the_forty_fifth_pod_keeps_the_last_tier_and_waits() -> None:
 async def test_f07_a_pod_may_prefer_to_be_refused_at_the_end() -> None:
     async with fallback_cluster() as it:
         await burst(it, 44)
-        with pytest.raises(errors.BadRequest, match=r"no tier is free \(2g.20gb->1g.10gb\)"):
+        with pytest.raises(errors.BadRequest, match=r"no tier is available \(2g.20gb->1g.10gb\)"):
             await it.create(fallback_pod(annotations={names.FALLBACK_AT_END: "reject"}))
 
 
@@ -182,7 +182,7 @@ async def test_f07_tiers_of_pod_go_before_those_of_its_namespace() -> None:
             fallback_pod(limits=big, annotations={names.FALLBACK_TIERS: "7g.70gb,2g.20gb"}), namespace="team"
         )
         assert fallback(made) == "7g.70gb->2g.20gb"
-        with pytest.raises(errors.BadRequest, match="write the largest first"):
+        with pytest.raises(errors.BadRequest, match="list the largest first"):
             await it.create(fallback_pod(annotations={names.FALLBACK_TIERS: "1g.10gb > 2g.20gb"}))
 
 
@@ -300,7 +300,7 @@ async def test_f05_a_job_that_cannot_be_read_now_is_a_reason_to_come_again_for_t
         of_job = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
         body = fallback_pod()
         body["metadata"]["ownerReferences"] = [of_job]
-        with pytest.raises(errors.TooManyRequests, match=r"its Job train cannot be seen now \(connection reset\)"):
+        with pytest.raises(errors.TooManyRequests, match=r"whether Kueue admitted its Job train \(connection reset\)"):
             await it.create(body)
         made_on_demand = fallback_pod(limits={"mig.das.com/3g.20gb": 1}, schedulerName="das-scheduler")
         made_on_demand["metadata"]["ownerReferences"] = [of_job]

@@ -81,7 +81,7 @@ async def test_f04_one_question_that_fails_is_told_to_ask_again_and_all_others_a
         )
         assert [first.outcome, last.outcome] == [Outcome.PLACED, Outcome.PLACED]
         assert bad.outcome is Outcome.RETRY
-        assert "see the webhook's log" in bad.trouble
+        assert "see the log of the webhook" in bad.trouble
         assert not at.work.done()
         assert {each["id"] for each in (await at.cluster.book())["promises"]} == {"a", "c"}
 

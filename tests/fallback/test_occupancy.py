@@ -9,7 +9,7 @@ import pytest
 
 from apportion.admission.fallback.occupancy import Occupancy
 from apportion.apis import names
-from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from apportion import manifests
-from apportion.apis import claims, kinds, names, profiles
-from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.claims import AllocationClaim
-from apportion.apis.crds import crds
+from apportion.apis import kinds, names, profiles
+from apportion.apis.custom_resources import claims
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.custom_resources.crds import crds
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client

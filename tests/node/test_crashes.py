@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from apportion.apis import claims
+from apportion.apis.custom_resources import claims
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node import atomic_files
 from pocketkube.kubelet.containers.cdi import CdiError

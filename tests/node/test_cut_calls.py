@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from apportion.apis import claims
+from apportion.apis.custom_resources import claims
 from pocketkube.api.http import HttpShell
 from pocketkube.kubelet.containers.cdi import CdiError
 from pocketkube.kubelet.devices.ledger import AllocationError

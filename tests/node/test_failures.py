@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from apportion.apis import claims, kinds
+from apportion.apis import kinds
+from apportion.apis.custom_resources import claims
 from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.agent_node import GPUS, JSON, AgentNode
 

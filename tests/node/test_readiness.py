@@ -11,7 +11,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 import aiohttp
 import pytest
 
-from apportion.apis import claims, kinds
+from apportion.apis import kinds
+from apportion.apis.custom_resources import claims
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from pocketkube.api.http import HttpShell

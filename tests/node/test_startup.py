@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from apportion.apis import claims, kinds
+from apportion.apis import kinds
+from apportion.apis.custom_resources import claims
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from tests.node.agent_node import GPUS, NODE, AgentNode

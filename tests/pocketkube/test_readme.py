@@ -11,7 +11,7 @@ README = Path(__file__).parents[2] / "src/pocketkube/README.md"
 
 
 def example() -> str:
-    found = re.search(r"## In a test\n+```python\n(.*?)```", README.read_text(), re.DOTALL)
+    found = re.search(r"## Use in a test\n+```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert found is not None
     return found[1]
 

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from apportion.apis import crds, kinds, names
-from apportion.apis.claims import AllocationClaim
+from apportion.apis import kinds, names
+from apportion.apis.custom_resources import crds
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
 from apportion.cluster import access, errors

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from apportion.apis import kinds, names
-from apportion.apis.claims import claim_name
+from apportion.apis.custom_resources.claims import claim_name
 from apportion.cluster import errors
 from apportion.cluster.transport import Request, Response
 from tests.scheduler.cluster import ApiCluster, Wire, scheduling, until

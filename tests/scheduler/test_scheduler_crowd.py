@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from apportion.apis import kinds, names
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.installation import Installation
 from apportion.apis.pods import Pod
 from apportion.cluster import access, errors

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from apportion.apis import kinds, names
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.request import parse_pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client

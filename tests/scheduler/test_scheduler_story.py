@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from apportion.apis import kinds, names
-from apportion.apis.claims import claim_name
+from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.installation import Installation
 from apportion.cluster.transport import Request, Response
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, scheduling, until

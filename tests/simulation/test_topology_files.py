@@ -115,7 +115,7 @@ def test_f02_a_layout_that_cannot_be_is_refused_with_the_field(layout: object, s
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ("topology: {nodePools: {small: {gpuProduct: Abacus, gpuCount: 1}}}", "'Abacus' is no GPU that we know"),
+        ("topology: {nodePools: {small: {gpuProduct: Abacus, gpuCount: 1}}}", "'Abacus' is not a known GPU model"),
         ("topology: {nodePools: {small: {gpuProduct: NVIDIA-H200, gpuCount: x}}}", "gpuCount: 'x'"),
         ("topology: {nodePools: {small: 3}}", "nodePools.small: 3"),
         ("[]", "topology.nodePools"),

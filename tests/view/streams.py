@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from apportion.apis import names
-from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.meta import Bare, to_wire
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from apportion.apis import names
-from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.claims import AllocationClaim, claim_name
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.claims import AllocationClaim, claim_name
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.core import cycle

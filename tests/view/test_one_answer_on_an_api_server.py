@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from apportion.apis import kinds, names
+from apportion.apis.installation import Installation
 from apportion.core.policies import Policy
 from apportion.view import why
 from apportion.view.informers import Informers
@@ -43,7 +44,7 @@ async def play(cluster: ApiCluster, dice: random.Random) -> None:
     await cluster.node("n3", gpus=3, mig=1, resources={names.NVIDIA_GPU: "2"})
     view = View()
     life = Life(cluster, dice)
-    async with Informers(cluster.client, view).following():
+    async with Informers(cluster.client, view, Installation()).following():
         for _ in range(STEPS):
             await life.step()
         life.led = True
@@ -56,7 +57,7 @@ async def play(cluster: ApiCluster, dice: random.Random) -> None:
 async def at_rest(cluster: ApiCluster, followed: View) -> bool:
     view, fallback = View(), View(volumes=False)
     for each in (view, fallback):
-        await Informers(cluster.client, each).load()
+        await Informers(cluster.client, each, Installation()).load()
     if any(claim.metadata.deleting for claim in view.claims) or not (
         counted(view.fleet) == counted(followed.fleet) == counted(fallback.fleet)
     ):

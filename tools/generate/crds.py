@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from apportion.apis import crds
+from apportion.apis.custom_resources import crds
 
 TARGET = Path(__file__).parents[2] / "src" / "apportion" / "manifests" / "01-crds.yaml"
 HEADER = "# Made by tools/generate/crds.py out of the types in apportion.apis; do not edit.\n"

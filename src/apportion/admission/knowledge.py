@@ -13,7 +13,7 @@ from apportion.admission import mechanism
 from apportion.admission.offers import Offers
 from apportion.admission.pods import Surroundings
 from apportion.apis import kinds, profiles, quantity
-from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.cluster.client import Client

@@ -7,7 +7,7 @@ given up, and the pod waits until they are gone, because its new claims will hav
 
 from __future__ import annotations
 
-from apportion.apis.claims import claim_name
+from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.request import Request, SliceWant
 from apportion.core.facts import HeldSlice
 from apportion.core.filters import nodes, resources, storage

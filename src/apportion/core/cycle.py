@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from apportion.apis.claims import claim_name
+from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.request import Request
 from apportion.core import adoption, explain, refusals
 from apportion.core.choosing import best_placement, placement_beside

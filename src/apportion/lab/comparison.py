@@ -25,7 +25,7 @@ _COLUMNS = {
 
 def table(runs: Sequence[Run]) -> Table:
     columns = [("case", "case"), ("measure", "measure"), *_COLUMNS.items()]
-    return reporting.table("Apportion beside its baselines", list(lines(runs)), columns)
+    return reporting.table("Apportion compared with its baselines", list(lines(runs)), columns)
 
 
 def lines(runs: Sequence[Run]) -> Iterator[Run]:

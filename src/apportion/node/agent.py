@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from apportion.apis import kinds
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.migconfig import FAILED
 from apportion.apis.nodes import Node

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from apportion.apis import claims
+from apportion.apis.custom_resources import claims
 from apportion.apis.identities import DeviceUUID
 from apportion.cluster.errors import ClusterError
 from apportion.node.cluster.claim_store import ClaimStore, place_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apportion.apis.dasoperator import DASOperatorSpec
+from apportion.apis.custom_resources.das_operator import DASOperatorSpec
 from apportion.operator.workloads import AGENTS, WEBHOOK, Plane
 
 DRIVER = "APPORTION_DRIVER"

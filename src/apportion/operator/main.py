@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from apportion import __version__
 from apportion.apis import kinds, meta, names
-from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.dasoperator import DASOperator, DASOperatorStatus
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.das_operator import DASOperator, DASOperatorStatus
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Condition
 from apportion.cluster import errors, probes, process

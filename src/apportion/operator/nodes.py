@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from apportion.apis import accelerators
-from apportion.apis.accelerators import NodeAccelerator
+from apportion.apis.custom_resources import accelerators
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.meta import condition
 
 # Temporary states, or states that the pods of the DaemonSet report better

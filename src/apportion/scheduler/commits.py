@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.cluster import errors
 from apportion.cluster.client import Client

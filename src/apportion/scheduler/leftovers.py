@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from apportion.apis import names
-from apportion.apis.claims import CREATED, AllocationClaim
+from apportion.apis.custom_resources.claims import CREATED, AllocationClaim
 from apportion.apis.kinds import ALLOCATION_CLAIMS, NODES, PODS
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, Protocol, TypeVar
 
-from apportion.apis.claims import AllocationClaim, PodReference, new_claim
+from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, new_claim
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod

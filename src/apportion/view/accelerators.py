@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from apportion.apis.accelerators import Accelerator, NodeAccelerator
+from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError
 from apportion.apis.pods import Pod
 from apportion.core.catalog import Catalog, Model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.core.fleet import Fleet, SlicePlacement
 from apportion.core.operations import ObjectKind
 from apportion.view.assumptions import Assumptions

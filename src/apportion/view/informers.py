@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from apportion.apis import kinds
-from apportion.apis.accelerators import NodeAccelerator
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from apportion.apis import names
-from apportion.apis.accelerators import Accelerator
-from apportion.apis.claims import IN_USE
+from apportion.apis.custom_resources.accelerators import Accelerator
+from apportion.apis.custom_resources.claims import IN_USE
 from apportion.core.facts import SlicePlacement
 from apportion.core.ledger import Gpu as Ledger
 from apportion.core.node import NodeState

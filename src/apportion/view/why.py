@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from apportion.apis import names
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core import cycle, sentences

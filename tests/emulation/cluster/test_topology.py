@@ -49,7 +49,7 @@ def test_pools_have_labels_taints_zones_and_their_own_gpus(tmp_path: Path) -> No
         ("pools: [{name: a, nodes: many}]", "pools[0].nodes"),
         ("pools: [{name: a, gpu: []}]", "gpu"),
         ("pools: [{name: a, gpus: [{count: -1}]}]", "pools[0].gpus[0].count: -1 is negative"),
-        ("pools: [{name: A_b}]", "pools[0].name: 'A_b' is no node name"),
+        ("pools: [{name: A_b}]", "pools[0].name: 'A_b' is not a valid node name"),
         ("pools: [{name: a}, {name: a}]", "used twice"),
         ("pools: []", "pools: [] has no pool"),
         ("{", "is not YAML"),

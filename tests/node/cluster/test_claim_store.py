@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from apportion.apis import claims, kinds, names
+from apportion.apis import kinds, names
+from apportion.apis.custom_resources import claims
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
 from apportion.node.cluster.claim_store import ClaimStore

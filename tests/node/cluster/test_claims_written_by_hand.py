@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apportion.apis import claims, kinds, names
+from apportion.apis import kinds, names
+from apportion.apis.custom_resources import claims
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.hardware.partitioner import Place
 from pocketkube.kubelet.devices.plugin import PluginError

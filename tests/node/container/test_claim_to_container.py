@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apportion.apis import claims, kinds
+from apportion.apis import kinds
+from apportion.apis.custom_resources import claims
 from tests.builders.pods import container
 from tests.node.agent_node import GPUS, AgentNode
 

@@ -39,7 +39,7 @@ def applied(name: str) -> None:
 
 
 def template(kind: str, name: str) -> None:
-    _people.info("%s %s stays as it is: fallback is decided for each of its pods", kind.capitalize(), name)
+    _people.info("%s %s is not changed: fallback is decided for each of its pods", kind.capitalize(), name)
 
 
 def decided(values: Mapping[str, object]) -> None:

@@ -39,7 +39,7 @@ MOST_NODES_ASKED = 8
 """With more nodes than this in question the informers' view is good enough: one of many is free soon anyway."""
 CALL_SECONDS = 4.0
 AGAIN_SECONDS = 0.2
-FAILED = Decision(Outcome.RETRY, trouble="it cannot be decided now, see the webhook's log")
+FAILED = Decision(Outcome.RETRY, trouble="no decision is possible at present, see the log of the webhook")
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ class DecisionRounds:
                 async with asyncio.timeout(CALL_SECONDS):
                     await self._round()
             except (errors.ClusterError, TimeoutError) as error:
-                log.warning("promises cannot be written now: %s", error or "no answer in time")
+                log.warning("cannot write promises: %s", error or "timeout")
                 self._store.forget()
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._wake.set()
             except Exception:
-                log.exception("a round failed; all who wait are told to ask again")
+                log.exception("decision round failed; all waiting requests are asked to retry")
                 self._store.forget()
                 for entry in self._open:
                     entry.give(FAILED)
@@ -195,7 +195,7 @@ class DecisionRounds:
             return WAITING, book
         except Exception:
             fleet.rollback(mark)
-            log.exception("question %s cannot be decided", entry.case.id)
+            log.exception("cannot decide request %s", entry.case.id)
             entry.give(FAILED)
             return WAITING, book
         fleet.release(mark)

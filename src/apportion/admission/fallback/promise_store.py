@@ -63,6 +63,6 @@ class PromiseStore:
         try:
             book = Book.decode(text)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            log.warning("ConfigMap %s cannot be read and begins anew: %s", self._name, error)
+            log.warning("ConfigMap %s is invalid and will be replaced: %s", self._name, error)
             book = Book()
         self._known = (found["metadata"]["resourceVersion"], book)

@@ -73,9 +73,7 @@ class Reviewer:
             if job and await self._queued(question.namespace, job):
                 return review.allowed(question.uid)
         except errors.ClusterError as error:
-            message = (
-                f"pod {name}: whether Kueue admitted its Job {job} cannot be seen now ({error}); retry in a moment"
-            )
+            message = f"pod {name}: cannot determine whether Kueue admitted its Job {job} ({error}); retry in a moment"
             return review.later(question.uid, message)
         decision_log.reviewing("pod", name)
         decision_log.requests("pod", name, _profiles(asked))
@@ -153,7 +151,7 @@ class Reviewer:
 def _answer(question: Question, name: str, options: FallbackOptions, decision: Decision) -> Answer:
     if decision.outcome is Outcome.RETRY:
         trouble = decision.trouble or (
-            "devices are promised to pods that have not appeared yet, so it cannot be said now whether this one must "
+            "devices are promised to pods that have not been observed yet, so it is not known whether this pod must "
             "fall back"
         )
         return review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
@@ -163,7 +161,8 @@ def _answer(question: Question, name: str, options: FallbackOptions, decision: D
         raise RequestError(
             f"metadata.annotations[{names.FALLBACK_AT_END}]",
             tiers.REJECT,
-            f"no tier is free ({taken or 'the wanted one is the last'}); try later, or write {tiers.PEND} to wait",
+            f"no tier is available ({taken or 'the requested profile is the last tier'}); retry later, "
+            f"or set {tiers.PEND} to keep the pod pending",
             code="NoTierFree",
         )
     if not taken:
@@ -200,7 +199,7 @@ def _request(question: Question, options: FallbackOptions, steps: int) -> Reques
     try:
         pod = msgspec.convert(body, Pod)
     except msgspec.ValidationError as error:
-        raise RequestError("pod", question.name or "(no name yet)", f"cannot be read: {error}") from None
+        raise RequestError("pod", question.name or "(no name yet)", f"is invalid: {error}") from None
     pod.metadata.namespace = question.namespace
     pod.metadata.uid = f"review/{question.uid}"
     asked, problem = read(pod)

@@ -88,7 +88,7 @@ def repeat(new: dict[str, Any], old: dict[str, Any], root: str) -> list[str]:
         meant = (_moved(_counts(some), targets, keep_memory=keep) for some in (fresh, wants) for keep in keeping)
         if any(devices == goal for devices in meant):
             _copy(container, held)
-            done.append(f"container {container.name} stays at {', '.join(_resources(had))}")
+            done.append(f"container {container.name} keeps {', '.join(_resources(had))}")
     if done:
         metadata = new["metadata"] = requests.mapping(new.get("metadata"), "metadata")
         metadata["annotations"] = (metadata.get("annotations") or {}) | {names.FALLBACK_APPLIED: taken}

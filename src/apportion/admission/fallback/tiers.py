@@ -65,16 +65,16 @@ def parse(text: str, field: str) -> tuple[str, ...]:
     for tier in tiers:
         if not profiles.well_formed(tier):
             raise RequestError(
-                field, text, f"{tier!r} is no MIG profile; write profiles such as 2g.20gb > 1g.10gb", code="BadTiers"
+                field, text, f"{tier!r} is not a MIG profile; use profiles such as 2g.20gb > 1g.10gb", code="BadTiers"
             )
     if len(set(tiers)) < len(tiers) or len(tiers) > MOST_TIERS:
         raise RequestError(
-            field, text, f"name each profile once, and at most {MOST_TIERS} of them, largest first", code="BadTiers"
+            field, text, f"use each profile once, at most {MOST_TIERS} profiles, largest first", code="BadTiers"
         )
     sizes = [(profiles.memory_gb(tier), profiles.compute(tier)) for tier in tiers]
     if sizes != sorted(sizes, reverse=True):
         raise RequestError(
-            field, text, "a fallback must not be larger than what it replaces; write the largest first", code="BadTiers"
+            field, text, "a lower tier must not be larger than a higher one; list the largest first", code="BadTiers"
         )
     return tiers
 
@@ -102,7 +102,7 @@ def _first(places: Sequence[Place], annotation: str) -> tuple[str, str] | None:
 def _one_of(written: tuple[str, str], allowed: Sequence[str]) -> str:
     field, value = written
     if value not in allowed:
-        raise RequestError(field, value, f"write {' or '.join(allowed)}", code="BadAnnotation")
+        raise RequestError(field, value, f"set {' or '.join(allowed)}", code="BadAnnotation")
     return value
 
 
@@ -110,7 +110,5 @@ def _labels(field: str, value: str) -> Iterator[tuple[str, str]]:
     for part in value.split(","):
         key, equals, wanted = part.strip().partition("=")
         if not equals or not all(map(_LABEL.fullmatch, key.split("/"))) or (wanted and not _LABEL.fullmatch(wanted)):
-            raise RequestError(
-                field, value, "write node labels as key=value, several with commas between", code="BadAnnotation"
-            )
+            raise RequestError(field, value, "use node labels as key=value, separated by commas", code="BadAnnotation")
         yield key, wanted

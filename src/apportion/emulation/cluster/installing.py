@@ -90,7 +90,7 @@ async def _trouble(client: Client, namespace: str, name: str) -> str:
         waiting = state[0].get("state", {}).get("waiting") or {}
         said = waiting.get("message") or waiting.get("reason") or await _last_words(client, pod)
         return f"{name} ({pod['metadata']['name']}: {said})"
-    return f"{name} (it has no pods)"
+    return f"{name} (no pods)"
 
 
 def _is_ready(pod: Json) -> bool:
@@ -104,4 +104,4 @@ async def _last_words(client: Client, pod: Json) -> str:
         chunks = [chunk async for chunk in client.logs(meta["namespace"], meta["name"], tail=_LOG_LINES)]
     except errors.ClusterError as error:
         return str(error)
-    return b"".join(chunks).decode(errors="replace").strip() or "it printed nothing"
+    return b"".join(chunks).decode(errors="replace").strip() or "no log output"

@@ -36,12 +36,12 @@ def pools(files: Sequence[tuple[str, Any]], cluster: str) -> list[Json]:
     kinds = [(source, raw) for source, raw in files if is_kind(raw)]
     if len(kinds) != 1:
         listed = ", ".join(source for source, _ in files)
-        raise KindFileError(f"{listed}: {len(kinds)} kind cluster files: give one, and values of fake-gpu-operator")
+        raise KindFileError(f"{listed}: {len(kinds)} kind cluster files: use one, and values of fake-gpu-operator")
     source, raw = kinds[0]
     simulated = _Pools([(name, content) for name, content in files if not is_kind(content)])
     nodes = raw.get("nodes") or [{"role": "control-plane"}]
     if not isinstance(nodes, list):
-        raise KindFileError(f"{source}: nodes: {nodes!r}: write a list of nodes with their roles")
+        raise KindFileError(f"{source}: nodes: {nodes!r}: use a list of nodes with their roles")
     names = _names(str(raw.get("name") or cluster))
     return [_pool(node, names, simulated, f"{source}: nodes[{index}]") for index, node in enumerate(nodes)]
 
@@ -65,10 +65,10 @@ class _Pools:
 
     def _add(self, source: str, raw: Any) -> None:
         if not isinstance(raw, Mapping):
-            raise KindFileError(f"{source}: {raw!r}: write values of fake-gpu-operator, with topology.nodePools")
+            raise KindFileError(f"{source}: {raw!r}: use values of fake-gpu-operator, with topology.nodePools")
         settings = raw.get("topology") or raw.get("cluster") or raw
         if not isinstance(settings, Mapping) or not isinstance(settings.get("nodePools") or {}, Mapping):
-            raise KindFileError(f"{source}: topology.nodePools: write pools by name, each with gpuProduct and gpuCount")
+            raise KindFileError(f"{source}: topology.nodePools: use pools by name, each with gpuProduct and gpuCount")
         self.label_key = settings.get("nodePoolLabelKey") or self.label_key
         listed = dict(settings.get("nodePools") or {})
         # A pool that was pasted at the margin of the file is meant as one all the same.
@@ -79,20 +79,22 @@ class _Pools:
 
 def _checked(pool: Any, field: str) -> Json:
     if not isinstance(pool, Mapping) or "gpuProduct" not in pool:
-        raise KindFileError(f"{field}: {pool!r}: write gpuProduct, gpuCount and gpuMemory")
+        raise KindFileError(f"{field}: {pool!r}: set gpuProduct, gpuCount and gpuMemory")
     for key in ("gpuCount", "gpuMemory"):
         value = pool.get(key, 0)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise KindFileError(f"{field}.{key}: {value!r}: write a number from 0")
+            raise KindFileError(f"{field}.{key}: {value!r}: use a number of 0 or more")
     product, memory = pool["gpuProduct"], pool.get("gpuMemory") or None
     if Catalog.shipped().find(str(product), memory) is None:
-        raise KindFileError(f"{field}.gpuProduct: {product!r} is no GPU that we know: name one as drivers do")
+        raise KindFileError(
+            f"{field}.gpuProduct: {product!r} is not a known GPU model: use the product name of the driver"
+        )
     return dict(pool)
 
 
 def _pool(node: Any, names: Callable[[str], str], simulated: _Pools, field: str) -> Json:
     if not isinstance(node, Mapping):
-        raise KindFileError(f"{field}: {node!r}: write a node with its role")
+        raise KindFileError(f"{field}: {node!r}: use a node with its role")
     role = str(node.get("role", "control-plane"))
     name = names(role)
     labels = _labels(node, field)
@@ -118,7 +120,7 @@ def _gpus(values: Json) -> Json:
 def _labels(node: Mapping[str, Any], field: str) -> dict[str, str]:
     raw = node.get("labels") or {}
     if not isinstance(raw, Mapping):
-        raise KindFileError(f"{field}.labels: {raw!r}: write names with values")
+        raise KindFileError(f"{field}.labels: {raw!r}: use names with values")
     labels = {str(key): str(value) for key, value in raw.items()}
     for patch in node.get("kubeadmConfigPatches") or ():
         try:

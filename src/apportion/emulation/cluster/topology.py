@@ -51,7 +51,9 @@ class Gpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     def model(self, field: str) -> Model:
         found = Catalog.shipped().find(self.product, self.memory_mib)
         if found is None:
-            raise TopologyError(f"{field}.product: {self.product!r} is no GPU that we know: name one as drivers do")
+            raise TopologyError(
+                f"{field}.product: {self.product!r} is not a known GPU model: use the product name of the driver"
+            )
         return found
 
     def cuts(self, field: str) -> layouts.Cuts:
@@ -94,7 +96,7 @@ class Topology(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 def default(nodes: int = 1) -> Topology:
     """What `apportion up` starts without a file: nodes with two emulated A100-40GB each."""
     if nodes < 0:
-        raise TopologyError(f"--nodes: {nodes} is negative: give 0 or more")
+        raise TopologyError(f"--nodes: {nodes} is negative: use 0 or more")
     return Topology(pools=[GpuPool(name="node", nodes=nodes, gpus=[Gpus()])])
 
 
@@ -135,26 +137,26 @@ def _readable(text: str) -> str:
 
 def _check(topology: Topology, source: str) -> None:
     if not topology.pools:
-        raise TopologyError(f"{source}: pools: [] has no pool: name at least one")
+        raise TopologyError(f"{source}: pools: [] has no pool: add at least one")
     seen: set[str] = set()
     for position, pool in enumerate(topology.pools):
         where = f"{source}: pools[{position}]"
         if pool.nodes < 0:
-            raise TopologyError(f"{where}.nodes: {pool.nodes} is negative: give 0 or more")
+            raise TopologyError(f"{where}.nodes: {pool.nodes} is negative: use 0 or more")
         if pool.node_names and len(pool.node_names) != pool.nodes:
             raise TopologyError(
-                f"{where}.nodeNames: {len(pool.node_names)} names for {pool.nodes} nodes: name each node, or none"
+                f"{where}.nodeNames: {len(pool.node_names)} names for {pool.nodes} nodes: name all nodes, or none"
             )
         if not _is_name(pool.name):
             raise TopologyError(
-                f"{where}.name: {pool.name!r} is no node name: use a-z, 0-9 and '-', at most 48 of them"
+                f"{where}.name: {pool.name!r} is not a valid node name: use at most 48 of a-z, 0-9 and '-'"
             )
         if pool.name in seen:
-            raise TopologyError(f"{where}.name: {pool.name!r} is used twice: give each pool its own name")
+            raise TopologyError(f"{where}.name: {pool.name!r} is used twice: use a different name for each pool")
         seen.add(pool.name)
         for index, gpus in enumerate(pool.gpus):
             if gpus.count < 0:
-                raise TopologyError(f"{where}.gpus[{index}].count: {gpus.count} is negative: give 0 or more")
+                raise TopologyError(f"{where}.gpus[{index}].count: {gpus.count} is negative: use 0 or more")
             gpus.cuts(f"{where}.gpus[{index}]")
 
 

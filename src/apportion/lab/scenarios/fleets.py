@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from apportion.apis import names, profiles, quantity
-from apportion.apis.claims import claim_name
+from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.errors import InputError
 from apportion.apis.nodes import Taint
 from apportion.apis.request import Request

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from apportion.apis import kinds
-from apportion.apis.accelerators import AgentReference, NodeAccelerator, NodeAcceleratorStatus
+from apportion.apis.custom_resources.accelerators import AgentReference, NodeAccelerator, NodeAcceleratorStatus
 from apportion.apis.meta import to_wire
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client

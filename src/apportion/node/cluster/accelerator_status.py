@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apportion.apis import accelerators
-from apportion.apis.accelerators import (
+from apportion.apis.custom_resources import accelerators
+from apportion.apis.custom_resources.accelerators import (
     Accelerator,
     AcceleratorProfile,
     AgentReference,

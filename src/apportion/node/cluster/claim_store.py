@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from apportion.apis import claims, kinds, names
-from apportion.apis.claims import AllocationClaim
+from apportion.apis import kinds, names
+from apportion.apis.custom_resources import claims
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.meta import Condition, to_wire
 from apportion.cluster import clock, errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apportion.apis import kinds
-from apportion.apis.claims import PodReference
+from apportion.apis.custom_resources.claims import PodReference
 from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import errors

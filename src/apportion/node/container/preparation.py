@@ -13,8 +13,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from apportion.apis import claims, profiles
-from apportion.apis.claims import AllocationClaim
+from apportion.apis import profiles
+from apportion.apis.custom_resources import claims
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.cluster.errors import ClusterError

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from apportion.apis.claims import AllocationClaim
+from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID
 from apportion.cluster import errors
 from apportion.cluster.client import Client

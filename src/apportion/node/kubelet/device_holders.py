@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from apportion.apis import names, profiles
-from apportion.apis.accelerators import DeviceHolder, HolderKind
+from apportion.apis.custom_resources.accelerators import DeviceHolder, HolderKind
 from apportion.apis.identities import PodUID
 from apportion.node.cluster import pod_lifecycle
 from apportion.node.cluster.pod_watch import PodWatch

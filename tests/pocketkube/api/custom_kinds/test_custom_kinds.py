@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apportion.apis.crds import crds
+from apportion.apis.custom_resources.crds import crds
 from pocketkube.api.server import ApiServer
 from pocketkube.api.storage.store import Bucket
 from tests.pocketkube.api.asking import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Asking

@@ -12,9 +12,9 @@ from apportion.apis.meta import Conditions, ObjectMeta, Wire
 
 class PodGroupSpec(Wire):
     min_member: Annotated[
-        int, Meta(ge=1, description="Fewest pods that are of use together.", extra_json_schema={"default": 1})
+        int, Meta(ge=1, description="Minimum number of pods that must run together.", extra_json_schema={"default": 1})
     ] = 1
-    queue: Annotated[str, Meta(description="Queue of the group; its pods' label counts where this is empty.")] = ""
+    queue: Annotated[str, Meta(description="Queue of the group; empty: the label of its pods.")] = ""
     priority_class_name: str = ""
 
 

@@ -11,15 +11,15 @@ from apportion.apis.meta import Conditions, ObjectMeta, Wire
 
 
 class ReceivedGpu(Wire):
-    count: Annotated[int, Meta(ge=0, description="Devices that the pod gets.")] = 1
-    portion: Annotated[str, Meta(description="Share of each device, as a plain decimal.")] = ""
+    count: Annotated[int, Meta(ge=0, description="Number of devices.")] = 1
+    portion: Annotated[str, Meta(description="Share of each device, as a decimal number.")] = ""
     memory_mib: Annotated[int, Meta(ge=0, description="The same in MiB.")] = msgspec.field(default=0, name="memoryMiB")
 
 
 class BindRequestSpec(Wire, kw_only=True):
     pod_name: Annotated[str, Meta(min_length=1)]
-    pod_uid: Annotated[str, Meta(description="The binder refuses a pod of another uid.")] = msgspec.field(
-        default="", name="podUID"
+    pod_uid: Annotated[str, Meta(description="UID of the pod; the binder rejects a pod with another UID.")] = (
+        msgspec.field(default="", name="podUID")
     )
     selected_node: Annotated[str, Meta(min_length=1)]
     selected_gpu_groups: list[str] = msgspec.field(default_factory=list, name="selectedGPUGroups")
@@ -36,7 +36,7 @@ class BindRequestStatus(Wire):
 
 
 class BindRequest(Wire, kw_only=True):
-    """One pod to be bound to a shared GPU."""
+    """A request to bind a pod to a shared GPU."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: BindRequestSpec

@@ -19,11 +19,9 @@ Amount = Annotated[float, Meta(ge=-1)]
 
 
 class QueueResource(Wire):
-    quota: Annotated[Amount, Meta(description="What the queue may always have; -1 is unlimited.")] = 0.0
-    limit: Annotated[Amount, Meta(description="What it may never exceed; -1 is unlimited.")] = -1.0
-    over_quota_weight: Annotated[float, Meta(ge=0, description="Its weight when what is left over is shared out.")] = (
-        1.0
-    )
+    quota: Annotated[Amount, Meta(description="Guaranteed amount; -1 is unlimited.")] = 0.0
+    limit: Annotated[Amount, Meta(description="Maximum amount; -1 is unlimited.")] = -1.0
+    over_quota_weight: Annotated[float, Meta(ge=0, description="Weight for amounts above quota.")] = 1.0
 
 
 class QueueResources(Wire):
@@ -36,8 +34,10 @@ class QueueResources(Wire):
 
 class QueueSpec(Wire):
     display_name: str = ""
-    parent_queue: Annotated[str, Meta(description="The queue above; empty for a root.")] = ""
-    priority: Annotated[int, Meta(description="Higher is served first.", extra_json_schema={"default": 100})] = 100
+    parent_queue: Annotated[str, Meta(description="Parent queue; empty for a root queue.")] = ""
+    priority: Annotated[
+        int, Meta(description="Queues with a higher priority are served first.", extra_json_schema={"default": 100})
+    ] = 100
     resources: QueueResources = msgspec.field(default_factory=QueueResources)
 
 

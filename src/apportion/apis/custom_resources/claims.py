@@ -1,4 +1,4 @@
-"""AllocationClaim: one MIG slice, promised to one pod on one place of one GPU.
+"""AllocationClaim: one MIG slice for one pod, with its placement on a GPU.
 
 The scheduler writes it once the node is chosen and before it binds the pod; the node's agent makes the
 slice, moves the state on, and removes the finalizer when the slice is gone. The first state costs no write:
@@ -21,10 +21,10 @@ STATE_CONDITION = "State"
 
 
 class MigPlacement(Wire, omit_defaults=False):
-    """Where a slice lies on its GPU, in memory units."""
+    """The position of a slice on its GPU, in memory units."""
 
-    start: Annotated[int, Meta(ge=0, description="First memory unit that the slice covers.")]
-    size: Annotated[int, Meta(ge=1, description="How many memory units it covers.")]
+    start: Annotated[int, Meta(ge=0, description="First memory unit of the slice.")]
+    size: Annotated[int, Meta(ge=1, description="Number of memory units.")]
 
 
 class PodReference(Wire, omit_defaults=False, kw_only=True):
@@ -36,16 +36,16 @@ class PodReference(Wire, omit_defaults=False, kw_only=True):
 
 class AllocationClaimSpec(Wire):
     profile: Annotated[str, Meta(min_length=1, description="MIG profile, for example 1g.5gb or 1g.5gb+me.")]
-    gpu_uuid: Annotated[str, Meta(description="The GPU that the slice lies on.")] = msgspec.field(name="gpuUUID")
-    mig_placement: Annotated[MigPlacement, Meta(description="The slice's place on that GPU.")]
+    gpu_uuid: Annotated[str, Meta(description="UUID of the GPU.")] = msgspec.field(name="gpuUUID")
+    mig_placement: Annotated[MigPlacement, Meta(description="Position of the slice on that GPU.")]
     nodename: Annotated[str, Meta(min_length=1, description="The node that the pod is bound to.")]
-    pod_ref: Annotated[PodReference, Meta(description="The pod that the slice belongs to.")]
+    pod_ref: Annotated[PodReference, Meta(description="The pod that the slice is allocated to.")]
     containers: Annotated[list[str], Meta(description="Containers of that pod that use the slice.")] = []
 
 
 class AllocationClaimStatus(Wire):
-    state: Annotated[str, Meta(description="created, then processing, then inUse.")] = ""
-    mig_uuid: Annotated[str, Meta(description="The slice as the driver names it; set before inUse.")] = msgspec.field(
+    state: Annotated[str, Meta(description="created, processing or inUse, in this order.")] = ""
+    mig_uuid: Annotated[str, Meta(description="UUID of the MIG device; set before inUse.")] = msgspec.field(
         default="", name="migUUID"
     )
     conditions: Conditions = []

@@ -21,36 +21,38 @@ HolderKind = Literal["whole", "static", "reservation"]
 
 
 class AcceleratorProfile(Wire):
-    """A MIG profile that a GPU offers, and where its slices may begin."""
+    """A MIG profile of a GPU, and the possible start positions of its slices."""
 
     name: str
-    size: Annotated[int, Meta(ge=1, description="Memory units that one slice covers.")]
-    starts: Annotated[list[int], Meta(description="Memory units at which a slice may begin.")] = []
-    limit: Annotated[int, Meta(ge=0, description="Most slices of it on one GPU; 0 if only places limit it.")] = 0
+    size: Annotated[int, Meta(ge=1, description="Memory units of one slice.")]
+    starts: Annotated[list[int], Meta(description="Possible start positions of a slice, in memory units.")] = []
+    limit: Annotated[
+        int, Meta(ge=0, description="Maximum number of slices on one GPU; 0 if only placements limit it.")
+    ] = 0
 
 
 class ForeignSlice(Wire, omit_defaults=False):
-    """Memory units of a GPU that are taken by a slice that Apportion did not make."""
+    """A slice that Apportion did not create."""
 
-    start: Annotated[int, Meta(ge=0, description="First memory unit that the slice covers.")]
-    size: Annotated[int, Meta(ge=1, description="How many memory units it covers.")]
-    profile: Annotated[str, Meta(description="Counts towards the profile's limit; empty if it is not known.")] = ""
+    start: Annotated[int, Meta(ge=0, description="First memory unit of the slice.")]
+    size: Annotated[int, Meta(ge=1, description="Number of memory units.")]
+    profile: Annotated[str, Meta(description="Counts towards the limit of the profile; empty if unknown.")] = ""
 
 
 class FixedSlice(Wire):
-    """A static slice: a device of the kubelet, not made on demand."""
+    """A static slice: a device of the kubelet, not created on demand."""
 
     profile: str
-    start: Annotated[int, Meta(ge=0, description="First memory unit that the slice covers.")]
-    size: Annotated[int, Meta(ge=1, description="How many memory units it covers.")]
+    start: Annotated[int, Meta(ge=0, description="First memory unit of the slice.")]
+    size: Annotated[int, Meta(ge=1, description="Number of memory units.")]
     uuid: str
-    pod_uid: Annotated[str, Meta(description="The pod that holds it; empty while it is free.")] = msgspec.field(
-        default="", name="podUID"
+    pod_uid: Annotated[str, Meta(description="UID of the pod that it is assigned to; empty if it is free.")] = (
+        msgspec.field(default="", name="podUID")
     )
 
 
 class DeviceHolder(Wire):
-    """A pod to which the kubelet gave the GPU or static slices of it, until the pod has ended."""
+    """A pod to which the kubelet assigned the GPU or static slices of it, until the pod has ended."""
 
     pod_uid: Annotated[PodUID, Meta(min_length=1)] = msgspec.field(name="podUID")
     kind: Annotated[
@@ -63,15 +65,18 @@ class Accelerator(Wire):
     """One GPU."""
 
     uuid: str
-    model: Annotated[str, Meta(description="Product name as the driver gives it.")]
+    model: Annotated[str, Meta(description="Product name reported by the driver.")]
     memory_mib: Annotated[int, Meta(ge=0)] = msgspec.field(default=0, name="memoryMiB")
-    mig_enabled: Annotated[bool, Meta(description="Only GPUs in MIG mode are sliced.")] = False
+    mig_enabled: Annotated[bool, Meta(description="MIG mode; only GPUs in MIG mode are sliced.")] = False
     healthy: Annotated[bool, Meta(extra_json_schema={"default": True})] = True
     profiles: list[AcceleratorProfile] = []
-    foreign: Annotated[list[ForeignSlice], Meta(description="Places that others use: nothing is put there.")] = []
-    fixed: Annotated[list[FixedSlice], Meta(description="The static slices of a GPU that has a layout.")] = []
+    foreign: Annotated[
+        list[ForeignSlice], Meta(description="Slices that Apportion did not create; their placements are not used.")
+    ] = []
+    fixed: Annotated[list[FixedSlice], Meta(description="The static slices of a GPU with a static layout.")] = []
     holders: Annotated[
-        list[DeviceHolder], Meta(description="Pods that hold the GPU or static slices of it, as the kubelet recorded.")
+        list[DeviceHolder],
+        Meta(description="Pods that the GPU or static slices of it are assigned to, as recorded by the kubelet."),
     ] = []
 
 
@@ -101,7 +106,7 @@ class ProfilePlacement(Wire):
 
 
 class MigProfile(Wire):
-    """Where slices of a profile may lie, and its numbers in NVML."""
+    """The placements of a profile, and its ids in NVML."""
 
     placements: list[ProfilePlacement]
     gi_profile_id: Annotated[
@@ -117,7 +122,7 @@ class NodeResources(Wire, omit_defaults=False):
 
     node_gpus: list[NodeGpu] = []
     mig_placement: Annotated[dict[str, MigProfile], Meta(description="By profile.")] = {}
-    node_resources: Annotated[dict[str, str], Meta(description="What the agent offers the kubelet.")] = {}
+    node_resources: Annotated[dict[str, str], Meta(description="Resources that the agent offers to the kubelet.")] = {}
 
 
 class NodeAcceleratorStatus(Wire):

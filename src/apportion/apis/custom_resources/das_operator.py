@@ -17,19 +17,24 @@ NORMAL = {"default": "Normal"}
 class DASOperatorSpec(Wire):
     management_state: Annotated[
         ManagementState,
-        Meta(description="Unmanaged leaves everything as it is.", extra_json_schema={"default": "Managed"}),
+        Meta(
+            description="Managed configures the components, Unmanaged changes nothing, Removed deletes them.",
+            extra_json_schema={"default": "Managed"},
+        ),
     ] = "Managed"
-    log_level: Annotated[LogLevel, Meta(description="Of webhook, scheduler and agents.", extra_json_schema=NORMAL)] = (
-        "Normal"
-    )
-    operator_log_level: Annotated[LogLevel, Meta(description="Of the operator.", extra_json_schema=NORMAL)] = "Normal"
+    log_level: Annotated[
+        LogLevel, Meta(description="Log level of webhook, scheduler and agents.", extra_json_schema=NORMAL)
+    ] = "Normal"
+    operator_log_level: Annotated[
+        LogLevel, Meta(description="Log level of the operator.", extra_json_schema=NORMAL)
+    ] = "Normal"
     emulated_mode: Annotated[
         Literal["enabled", "disabled"],
         Meta(
-            description="enabled: agents emulate GPUs and make no NVML call.", extra_json_schema={"default": "disabled"}
+            description="enabled: agents emulate GPUs and do not use NVML.", extra_json_schema={"default": "disabled"}
         ),
     ] = "disabled"
-    node_selector: Annotated[dict[str, str], Meta(description="Further labels that agents' nodes must have.")] = {}
+    node_selector: Annotated[dict[str, str], Meta(description="Additional labels that nodes need for an agent.")] = {}
     observed_config: dict[str, Any] = {}
     unsupported_config_overrides: dict[str, Any] = {}
 
@@ -42,7 +47,7 @@ class DASOperatorStatus(Wire):
 
 
 class DASOperator(Wire):
-    """How dynamic slicing runs on this cluster."""
+    """Configuration of dynamic MIG slices on this cluster."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: DASOperatorSpec = msgspec.field(default_factory=DASOperatorSpec)

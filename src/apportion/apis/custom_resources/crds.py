@@ -7,7 +7,17 @@ from typing import Any
 
 import msgspec
 
-from apportion.apis import accelerators, bindrequests, claims, dasoperator, kaiconfig, kinds, podgroups, queues, schema
+from apportion.apis import kinds
+from apportion.apis.custom_resources import (
+    accelerators,
+    bind_requests,
+    claims,
+    das_operator,
+    kai_config,
+    pod_groups,
+    queues,
+    schema,
+)
 from apportion.apis.kinds import Kind
 
 JSON = dict[str, Any]
@@ -58,7 +68,7 @@ DEFINITIONS = (
     ),
     Definition(
         kinds.DAS_OPERATORS,
-        dasoperator.DASOperator,
+        das_operator.DASOperator,
         (),
         (
             Column("Available", '.status.conditions[?(@.type=="Available")].status'),
@@ -82,7 +92,7 @@ DEFINITIONS = (
     ),
     Definition(
         kinds.POD_GROUPS,
-        podgroups.PodGroup,
+        pod_groups.PodGroup,
         ("pg",),
         (
             Column("MinMember", ".spec.minMember", "integer"),
@@ -94,7 +104,7 @@ DEFINITIONS = (
     ),
     Definition(
         kinds.BIND_REQUESTS,
-        bindrequests.BindRequest,
+        bind_requests.BindRequest,
         (),
         (
             Column("Pod", ".spec.podName"),
@@ -105,7 +115,7 @@ DEFINITIONS = (
     ),
     Definition(
         kinds.KAI_CONFIGS,
-        kaiconfig.Config,
+        kai_config.Config,
         (),
         (Column("GPU-Sharing", ".spec.admission.gpuSharing", "boolean"), AGE),
         open_spec=True,

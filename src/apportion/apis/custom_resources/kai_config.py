@@ -14,7 +14,8 @@ class AdmissionConfig(Wire):
     gpu_sharing: Annotated[
         bool,
         Meta(
-            description="Pods may ask for a fraction or an amount of GPU memory.", extra_json_schema={"default": False}
+            description="Allow pods to request a fraction or an amount of GPU memory.",
+            extra_json_schema={"default": False},
         ),
     ] = msgspec.field(default=False, name="gpuSharing")
 
@@ -22,7 +23,7 @@ class AdmissionConfig(Wire):
 class ResourceReservationConfig(Wire):
     namespace: str = ""
     runtime_class_name: Annotated[
-        str | None, Meta(description="Of reservation pods; an empty string means none, unset the default.")
+        str | None, Meta(description="Runtime class of reservation pods; empty: none, unset: the default.")
     ] = None
 
 
@@ -41,7 +42,7 @@ class ConfigStatus(Wire):
 
 
 class Config(Wire):
-    """Switches of GPU sharing."""
+    """Configuration of GPU sharing."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ConfigSpec = msgspec.field(default_factory=ConfigSpec)
