@@ -32,7 +32,7 @@ BREACHES = [
     Breach("pure-core", "apportion/apis/quantity.py", "import time"),
     Breach("small-agent", "apportion/node/new_module.py", "import apportion.core.fleet"),
     Breach("small-agent", "apportion/node/hardware/slicing.py", "import apportion.view"),
-    Breach("small-agent", "apportion/emulation/gpus/driver.py", "import apportion.core.scoring"),
+    Breach("small-agent", "apportion/emulation/gpus/driver.py", "import apportion.core.placement.node_prices"),
     Breach("agent-without-numpy", "apportion/core/grid.py", "import numpy"),
     Breach("agent-without-numpy", "apportion/node/new_module.py", "import numpy"),
     Breach("pocketkube", "pocketkube/new_module.py", "import apportion.emulation.cluster.topology"),

@@ -13,7 +13,8 @@ from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.apis.request import POLICIES, Request, parse_pod
-from apportion.core import cycle, sentences
+from apportion.core import cycle
+from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, T4
@@ -74,7 +75,7 @@ def test_d04_nothing_leaves_the_one_exception_tree(
     fleet = fleet_of((node_facts("n"), [(A100, True), (T4, False)]))
     outcome = cycle.decide(fleet, Group.of(request), Policy())
     if isinstance(outcome, cycle.Refusal):
-        assert sentences.of(outcome)
+        assert messages.of(outcome)
 
 
 def _read(wire: dict[str, Any]) -> Request | InputError:

@@ -8,8 +8,9 @@ import random
 import msgspec
 import pytest
 
-from apportion.core import grid, search
+from apportion.core import grid
 from apportion.core.catalog import Model
+from apportion.core.placement import slice_search
 from tests.builders.accelerators import A100, CATALOG, H100, model
 
 LETTERS = {
@@ -97,12 +98,12 @@ def test_s04_each_of_the_32_sets_fits_on_one_gpu_in_every_order(
     cut = grid.of(model(product))
     wants = members(text, letters)
     for order in sorted(set(itertools.permutations(wants))):
-        seats = search.arrange([(cut, grid.EMPTY)], list(order), search.first_place)
+        seats = slice_search.arrange([(cut, grid.EMPTY)], list(order), slice_search.first_place)
         assert seats is not None, order
         _assert_legal(cut, list(order), seats)
 
 
-def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[search.Position]) -> None:
+def _assert_legal(cut: grid.Grid, wants: list[str], seats: list[slice_search.Position]) -> None:
     taken = 0
     for profile, (_, start) in zip(wants, seats, strict=True):
         shape = cut.shape(profile)
@@ -119,8 +120,8 @@ def test_s04_the_most_of_one_profile_fits_and_one_more_does_not(
 ) -> None:
     cut = grid.of(model(product))
     most = MOST[letter]
-    assert search.fits([(cut, grid.EMPTY)], [letters[letter]] * most)
-    assert not search.fits([(cut, grid.EMPTY)], [letters[letter]] * (most + 1))
+    assert slice_search.fits([(cut, grid.EMPTY)], [letters[letter]] * most)
+    assert not slice_search.fits([(cut, grid.EMPTY)], [letters[letter]] * (most + 1))
     shape = cut.shape(letters[letter])
     assert shape is not None
     assert cut.room(grid.EMPTY, shape) == most
@@ -160,31 +161,31 @@ def test_s04_a_limit_per_gpu_holds_without_engines_to_count() -> None:
     """A model that somebody declares may say how many there are of a profile, and nothing about engines."""
     kept = tuple(msgspec.structs.replace(profile, engines={}) for profile in model(A100).profiles)
     cut = grid.Grid(msgspec.structs.replace(model(A100), id="declared", engines={}, profiles=kept))
-    assert search.fits([(cut, grid.EMPTY)], ["1g.5gb+me", "1g.5gb"])
-    assert not search.fits([(cut, grid.EMPTY)], ["1g.5gb+me"] * 2)
-    assert search.fits([(cut, grid.EMPTY)] * 2, ["1g.5gb+me"] * 2)
+    assert slice_search.fits([(cut, grid.EMPTY)], ["1g.5gb+me", "1g.5gb"])
+    assert not slice_search.fits([(cut, grid.EMPTY)], ["1g.5gb+me"] * 2)
+    assert slice_search.fits([(cut, grid.EMPTY)] * 2, ["1g.5gb+me"] * 2)
 
 
 def test_s04_an_a30_has_4_units() -> None:
     cut = grid.of(model("NVIDIA A30"))
     assert cut.units == 4
-    assert search.fits([(cut, grid.EMPTY)], ["1g.6gb"] * 3 + ["1g.6gb+me"])
-    assert not search.fits([(cut, grid.EMPTY)], ["1g.6gb+me", "2g.12gb+me"]), "one set of media engines"
-    assert not search.fits([(cut, grid.EMPTY)], ["4g.24gb", "1g.6gb"])
+    assert slice_search.fits([(cut, grid.EMPTY)], ["1g.6gb"] * 3 + ["1g.6gb+me"])
+    assert not slice_search.fits([(cut, grid.EMPTY)], ["1g.6gb+me", "2g.12gb+me"]), "one set of media engines"
+    assert not slice_search.fits([(cut, grid.EMPTY)], ["4g.24gb", "1g.6gb"])
 
 
 def test_s04_an_rtx_pro_6000_has_12_units() -> None:
     cut = grid.of(model("NVIDIA RTX PRO 6000 Blackwell Server Edition"))
     assert cut.units == 12
-    assert search.fits([(cut, grid.EMPTY)], ["1g.24gb"] * 4)
-    assert search.fits([(cut, grid.EMPTY)], ["2g.48gb", "1g.24gb", "1g.24gb+gfx"])
-    assert not search.fits([(cut, grid.EMPTY)], ["1g.24gb"] * 5)
+    assert slice_search.fits([(cut, grid.EMPTY)], ["1g.24gb"] * 4)
+    assert slice_search.fits([(cut, grid.EMPTY)], ["2g.48gb", "1g.24gb", "1g.24gb+gfx"])
+    assert not slice_search.fits([(cut, grid.EMPTY)], ["1g.24gb"] * 5)
 
 
 def test_s04_all_media_engines_leave_room_only_for_neighbours_without() -> None:
     cut = grid.of(model("NVIDIA RTX PRO 6000 Blackwell Server Edition"))
-    assert search.fits([(cut, grid.EMPTY)], ["1g.24gb+me.all", "1g.24gb-me", "2g.48gb-me"])
-    assert not search.fits([(cut, grid.EMPTY)], ["1g.24gb+me.all", "1g.24gb"])
+    assert slice_search.fits([(cut, grid.EMPTY)], ["1g.24gb+me.all", "1g.24gb-me", "2g.48gb-me"])
+    assert not slice_search.fits([(cut, grid.EMPTY)], ["1g.24gb+me.all", "1g.24gb"])
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -201,7 +202,7 @@ def test_s04_what_was_packed_by_somebody_is_found_again_on_several_gpus(seed: in
             state = cut.put(state, shape, start)
             wants.append(shape.name)
     dice.shuffle(wants)
-    assert search.fits(gpus, wants)
+    assert slice_search.fits(gpus, wants)
 
 
 def _blocked(dice: random.Random, cut: grid.Grid) -> tuple[int, int]:
@@ -218,8 +219,8 @@ def test_f02_a_static_layout_offers_its_places_and_no_others() -> None:
     emulated = CATALOG.find("NVIDIA-H200")
     assert emulated is not None
     cut = grid.Grid(emulated.with_layout(layout))
-    assert search.fits([(cut, grid.EMPTY)], ["2g.20gb"] * 3 + ["1g.10gb"])
-    assert not search.fits([(cut, grid.EMPTY)], ["1g.10gb"] * 2)
+    assert slice_search.fits([(cut, grid.EMPTY)], ["2g.20gb"] * 3 + ["1g.10gb"])
+    assert not slice_search.fits([(cut, grid.EMPTY)], ["1g.10gb"] * 2)
     assert cut.shape("3g.40gb") is None
 
 
@@ -230,7 +231,7 @@ def test_s04_the_search_finds_exactly_what_brute_force_finds(seed: int) -> None:
     gpus = [(cut, _random_state(dice, cut)) for cut in cuts]
     names = [shape.name for cut in cuts for shape in cut.ordered]
     wants = [dice.choice(names) for _ in range(dice.randint(1, 6))]
-    assert search.fits(gpus, wants) == _brute_force(gpus, wants), (gpus, wants)
+    assert slice_search.fits(gpus, wants) == _brute_force(gpus, wants), (gpus, wants)
 
 
 def _random_state(dice: random.Random, cut: grid.Grid) -> int:

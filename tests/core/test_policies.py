@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from apportion.apis.errors import RequestError
-from apportion.core import cycle, potential
+from apportion.core import cycle
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
-from apportion.core.mix import Mix
 from apportion.core.operations import BindShare
+from apportion.core.placement import slice_value
+from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, T4, model
 from tests.builders.fleets import fleet_of, mig_fleet, node_facts
@@ -59,7 +60,7 @@ def test_potential_prefers_places_that_leave_more() -> None:
     gpu = mig_fleet(1).nodes["node-0"].gpus["node-0-gpu0"]
     cut, shape = gpu.grid, gpu.grid.shape("1g.5gb")
     assert shape is not None
-    values = {start: potential.layout_value(cut, cut.put(0, shape, start)) for start in shape.starts}
+    values = {start: slice_value.layout_value(cut, cut.put(0, shape, start)) for start in shape.starts}
     assert max(values, key=lambda start: (values[start], start)) == 6
-    assert all(value < potential.layout_value(cut, 0) for value in values.values())
+    assert all(value < slice_value.layout_value(cut, 0) for value in values.values())
     assert model(A100).units == 8

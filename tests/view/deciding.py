@@ -8,7 +8,8 @@ import msgspec
 
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
-from apportion.core import cycle, sentences
+from apportion.core import cycle
+from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.ledger import Gpu
@@ -26,7 +27,7 @@ def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
 
 def node_or_sentence(fleet: Fleet, request: Request) -> tuple[str, str]:
     outcome = decided(fleet, request)
-    return (outcome.node, "") if isinstance(outcome, Statement) else ("", sentences.of(outcome))
+    return (outcome.node, "") if isinstance(outcome, Statement) else ("", messages.of(outcome))
 
 
 def fits(fleet: Fleet, request: Request) -> bool:

@@ -10,14 +10,15 @@ import msgspec
 
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.request import Request
-from apportion.core import adoption, explain, refusals
-from apportion.core.choosing import best_placement, placement_beside
+from apportion.core import existing_claims, refusals
+from apportion.core.explanations import explanation
 from apportion.core.facts import HeldSlice
 from apportion.core.filters import storage
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Operation, Unreserve
-from apportion.core.placing import Placement
+from apportion.core.placement.node_placement import Placement
+from apportion.core.placement.selection import best_placement, placement_beside
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
@@ -42,7 +43,7 @@ def decide(
         policy.mix.observe(request)
         found = _find(fleet, request, policy, plain=plain)
         if found is None:
-            found = explain.refuse(fleet, request, policy) if explained else refusals.unexplained(request)
+            found = explanation.refuse(fleet, request, policy) if explained else refusals.unexplained(request)
         if isinstance(found, Refusal):
             fleet.rollback(mark)
             return found
@@ -91,9 +92,9 @@ def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> Pla
 
 def _beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlice, ...]) -> Placement | Refusal:
     """The pod has slices from an earlier attempt, of this leader or of one before it."""
-    if adoption.leaving(held):
+    if existing_claims.leaving(held):
         return refusals.of_pod(request, Code.CLAIMS_LEAVING)
-    problem = adoption.obstacle(fleet, request, held)
+    problem = existing_claims.obstacle(fleet, request, held)
     if problem is None:
         found = placement_beside(fleet, request, policy.for_request(request), held)
         if found is not None:

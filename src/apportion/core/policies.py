@@ -6,18 +6,18 @@
     first-fit       the first node, GPU and place by name and number
     best-fit        the place that has least left afterwards
 
-A policy carries the mix that `fragmentation` reads; the arithmetic is in `scoring`.
+A policy carries the mix that `fragmentation` reads; the arithmetic is in `placement.node_prices`.
 """
 
 from __future__ import annotations
 
 from apportion.apis.errors import RequestError
 from apportion.apis.request import POLICIES, Request
-from apportion.core import potential
-from apportion.core import worth as demand_tables
 from apportion.core.fleet import Fleet
 from apportion.core.grid import Grid
-from apportion.core.mix import Mix
+from apportion.core.placement import demand as demand_tables
+from apportion.core.placement import slice_value
+from apportion.core.placement.request_mix import Mix
 
 FRAGMENTATION, PACK, SPREAD, FIRST_FIT, BEST_FIT = POLICIES
 
@@ -64,7 +64,7 @@ class Policy:
         """What one slice on one place costs within its node; equal places go to the higher start."""
         match self.name:
             case "fragmentation":
-                return (potential.layout_value(grid, before) - potential.layout_value(grid, after)) * _PLACE - start
+                return (slice_value.layout_value(grid, before) - slice_value.layout_value(grid, after)) * _PLACE - start
             case "first-fit":
                 return 0
             case "spread":

@@ -22,8 +22,8 @@ from apportion.core.catalog import Catalog, Model, Profile
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.grid import Grid
 from apportion.core.groups import Group
+from apportion.core.placement.slice_value import unusable
 from apportion.core.policies import Policy
-from apportion.core.potential import unusable
 
 GPUS = 100
 UNITS = 8

@@ -20,7 +20,7 @@ from apportion.core import cycle
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.groups import Group
-from apportion.core.mix import Mix
+from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
 from apportion.lab.baselines import BASELINES
 from apportion.lab.meter import Meter

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apportion.core import cycle
-from apportion.core.board import NodeTable
-from apportion.core.ranking import Ranking
+from apportion.core.placement.node_table import NodeTable
+from apportion.core.placement.price_cache import Ranking
 from apportion.lab import openb
 from apportion.lab.trace import Trace
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field
 
 from apportion.apis.request import Request
-from apportion.core import cycle, refusals, sentences
-from apportion.core.explain import Explanation
+from apportion.core import cycle, refusals
+from apportion.core.explanations import messages
+from apportion.core.explanations.explanation import Explanation
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -112,7 +113,7 @@ class Explanations:
         del self._open[task.key]  # who comes from now on saw a later fleet
         if refusal is None:
             return
-        text = sentences.of(refusal)
+        text = messages.of(refusal)
         for number, entry in enumerate(task.entries.values(), 1):
             if self._backlog.get(entry.key) is entry and task.concerns(entry):
                 self._backlog.park(entry, refusal)

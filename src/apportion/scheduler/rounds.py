@@ -15,8 +15,9 @@ from contextlib import suppress
 from typing import Any
 
 from apportion.cluster import errors
-from apportion.core import adoption, cycle, refusals, sentences
+from apportion.core import cycle, existing_claims, refusals
 from apportion.core.changes import Change, Happened
+from apportion.core.explanations import messages
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
@@ -136,7 +137,7 @@ class Rounds:
         """None if no node has a place, which is to be explained later."""
         group, fleet = entry.group, self._view.fleet
         held = tuple(each for uid in group.uids for each in fleet.slices_of(uid))
-        if held and entry.attempts >= GIVE_UP_AFTER and not adoption.leaving(held):
+        if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
             return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
         alike = None if held or fleet.reservations else entry.class_on(fleet)
         if alike is not None and alike in unschedulable:
@@ -152,7 +153,7 @@ class Rounds:
         """No node has a part in it, so there is nothing to work out."""
         self._backlog.park(entry, refusal)
         for member in entry.group.members:
-            self._reporter.waits(member, sentences.of(refusal))
+            self._reporter.waits(member, messages.of(refusal))
         if refusal.code is Code.CLAIMS_GIVEN_UP:
             log.info("pod %s: %s", entry.group.name, refusal.detail)
             self._spawn(self._release_claims(entry))

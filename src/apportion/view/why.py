@@ -13,7 +13,8 @@ from apportion.apis import names
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import cycle, sentences
+from apportion.core import cycle
+from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.reasons import Layer
@@ -75,7 +76,7 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     if isinstance(outcome, Statement):
         return Answer(key, State.FITS, f"Node {outcome.node} is available for the pod.", node=outcome.node)
     state = State.GATED if request.gated else State.WAITING
-    return Answer(key, state, sentences.of(outcome), outcome.layer, refusal=outcome)
+    return Answer(key, state, messages.of(outcome), outcome.layer, refusal=outcome)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:

@@ -10,11 +10,11 @@ from collections import Counter
 
 from apportion.apis import names
 from apportion.apis.request import Request
-from apportion.core import search
 from apportion.core.filters import resources
 from apportion.core.grid import Grid
 from apportion.core.ledger import Gpu
 from apportion.core.node import NodeState
+from apportion.core.placement import slice_search
 from apportion.core.reasons import Code, Reason
 
 
@@ -38,7 +38,7 @@ def against_slices(node: NodeState, request: Request) -> Reason | None:
     missing = first_missing(node, wants)
     if missing is not None:
         return Reason(Code.NO_PROFILE, missing)
-    if search.fits(sliceable(node), wants):
+    if slice_search.fits(sliceable(node), wants):
         return None
     return _no_place(node, wants)
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from apportion.apis.request import Request
-from apportion.core import cycle, sentences
+from apportion.core import cycle
+from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
-from apportion.core.mix import Mix
+from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
 from apportion.lab.scenarios import fleets, requests
 from apportion.lab.scenarios.form import Job, Scenario
@@ -89,7 +90,7 @@ def _explained(fleet: Fleet, members: tuple[Request, ...], policy: Policy) -> Wa
     refusal = cycle.decide(fleet, Group.of(*members), policy)
     assert isinstance(refusal, cycle.Refusal)
     nodes = {node: str(part.code) for part in refusal.groups for node in part.nodes}
-    return Wait(str(refusal.code), str(refusal.layer), sentences.of(refusal), nodes)
+    return Wait(str(refusal.code), str(refusal.layer), messages.of(refusal), nodes)
 
 
 def _places(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[tuple[str, Place]]:

@@ -11,12 +11,12 @@ from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.errors import InputError
 from apportion.apis.nodes import Taint
 from apportion.apis.request import Request
-from apportion.core import search
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState, SlicePlacement
 from apportion.core.ledger import Gpu
 from apportion.core.node import CPU, PODS
 from apportion.core.operations import share_key
+from apportion.core.placement import slice_search
 from apportion.lab.scenarios import checks, notation
 from apportion.lab.scenarios.form import NODE_PODS, Gpus, Job, Node, Scenario, as_tuple
 
@@ -134,7 +134,7 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
     gpus = list(named) or list(node.gpus.values())
     wants = [want.profile for want in request.slices]
     if job.start is None:
-        found = search.arrange([(gpu.grid, gpu.state) for gpu in gpus], wants, search.first_place)
+        found = slice_search.arrange([(gpu.grid, gpu.state) for gpu in gpus], wants, slice_search.first_place)
         places = [(gpus[index], start) for index, start in found] if found is not None else []
     else:
         starts = as_tuple(job.start)

@@ -18,8 +18,8 @@ from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
 from apportion.core.ledger import Gpu
 from apportion.core.node import MILLI, PODS, NodeState
+from apportion.core.placement.demand import product_of
 from apportion.core.recent_changes import RecentChanges
-from apportion.core.worth import product_of
 
 Numbers = npt.NDArray[np.int64]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apportion.apis import names
-from apportion.core.cutting import MICRO, MILLI, remainder_values
-from apportion.core.mix import Kind, Mix
 from apportion.core.node import NodeState
+from apportion.core.placement.remainder_value import MICRO, MILLI, remainder_values
+from apportion.core.placement.request_mix import Kind, Mix
 
 _TYPICAL_PERCENT = 95
 _MOST_TYPICAL = 128

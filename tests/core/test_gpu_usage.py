@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apportion.core import charging, cycle
+from apportion.core import cycle, gpu_usage
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -19,9 +19,9 @@ def mixed() -> Fleet:
 
 def charged(fleet: Fleet, **wants: object) -> tuple[int | None, int]:
     request = pod_request(**wants)
-    before = charging.wanted(fleet, request)
+    before = gpu_usage.wanted(fleet, request)
     assert isinstance(cycle.decide(fleet, Group.of(request), Policy("first-fit")), cycle.Statement)
-    return before, charging.held(fleet, request.uid)
+    return before, gpu_usage.held(fleet, request.uid)
 
 
 def test_q08_everything_is_charged_in_milli_gpu() -> None:
@@ -34,11 +34,11 @@ def test_q08_everything_is_charged_in_milli_gpu() -> None:
 
 def test_g04_a_share_in_mib_is_rounded_up_and_judged_by_the_smallest_gpu_while_it_waits() -> None:
     fleet = mixed()
-    assert charging.wanted(fleet, pod_request(memory=2000)) == 131  # of 15360 MiB, 130.2
-    assert charging.wanted(fleet, pod_request(memory=20_000)) == 435  # only the larger card could hold it
-    assert charging.wanted(fleet, pod_request(memory=10**6)) is None
+    assert gpu_usage.wanted(fleet, pod_request(memory=2000)) == 131  # of 15360 MiB, 130.2
+    assert gpu_usage.wanted(fleet, pod_request(memory=20_000)) == 435  # only the larger card could hold it
+    assert gpu_usage.wanted(fleet, pod_request(memory=10**6)) is None
     assert charged(fleet, memory=2000) == (131, 131)
 
 
 def test_q08_what_no_gpu_could_serve_has_no_charge() -> None:
-    assert charging.wanted(fleet_of((node_facts("n"), [])), pod_request(slices={"1g.5gb": 1})) is None
+    assert gpu_usage.wanted(fleet_of((node_facts("n"), [])), pod_request(slices={"1g.5gb": 1})) is None

@@ -1,7 +1,7 @@
 """The best place in the fleet for one pod.
 
 Two ways to the same answer. The plain one asks every node every question. The fast one keeps a row of prices
-per class of request and works out anew only what changed (see `ranking`); pods whose rules look at other
+per class of request and works out anew only what changed (see `price_cache`); pods whose rules look at other
 pods, ports or volumes go the plain way.
 """
 
@@ -10,21 +10,21 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from apportion.apis.request import Request
-from apportion.core import adoption
-from apportion.core.board import NodeTable
+from apportion.core import existing_claims
 from apportion.core.facts import HeldSlice
 from apportion.core.filters import Checks, podaffinity
 from apportion.core.fleet import Fleet
-from apportion.core.placing import Placement, placement
+from apportion.core.placement.node_placement import Placement, placement
+from apportion.core.placement.node_table import NodeTable
+from apportion.core.placement.preferences import Preferences, prefers_by_pods
+from apportion.core.placement.price_cache import Ranking
 from apportion.core.policies import Policy
-from apportion.core.preferences import Preferences, prefers_by_pods
-from apportion.core.ranking import Ranking
 
 _MOST_RANKINGS = 8
 
 
 def best_placement(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Placement | None:
-    """The best place, None if there is none; `explain` says why."""
+    """The best place, None if there is none; `explanations` says why."""
     policy.prepare(fleet)
     if plain or not _alone(fleet, request):
         return _by_checks(fleet, request, policy)
@@ -35,7 +35,7 @@ def placement_beside(fleet: Fleet, request: Request, policy: Policy, held: tuple
     """The best place for the rest of what a pod asks for, on the node of the slices that it holds."""
     policy.prepare(fleet)
     node = fleet.nodes[fleet.gpu_nodes[held[0].gpu]]
-    return placement(node, request, policy, adoption.missing(request, held))
+    return placement(node, request, policy, existing_claims.missing(request, held))
 
 
 def _alone(fleet: Fleet, request: Request) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apportion.core.grid import Grid, Shape
-from apportion.core.potential import layout_value
+from apportion.core.placement.slice_value import layout_value
 
 Position = tuple[int, int]  # which GPU, which start
 Cost = Callable[[int, int, int, Shape, int], tuple[int, ...]]  # GPU, state before, state after, shape, start

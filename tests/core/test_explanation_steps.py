@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from apportion.apis.request import Request
-from apportion.core import cycle, explain, remedies
+from apportion.core import cycle
+from apportion.core.explanations import remedies
+from apportion.core.explanations.explanation import Explanation, refuse
+from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons
 from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.refusals import Refusal
-from apportion.core.survey import NODES_PER_STEP, Survey
 from tests.builders.accelerators import A100, T4
 from tests.builders.fleets import add_node, fleet_of, node_facts
 from tests.builders.pods import pod_request
@@ -50,7 +52,7 @@ def test_between_two_steps_the_fleet_is_as_it_was(seed: int) -> None:
     dice = random.Random(seed)
     fleet = _fleet(dice, 8)
     before = fleet.record()
-    work = explain.Explanation(fleet, pod_request(**_wants(dice)), Policy()).steps()
+    work = Explanation(fleet, pod_request(**_wants(dice)), Policy()).steps()
     count = 0
     for _ in work:
         count += 1
@@ -63,7 +65,7 @@ def test_what_changes_meanwhile_is_in_the_explanation(seed: int) -> None:
     dice = random.Random(seed)
     fleet = _fleet(dice, 6)
     request = pod_request("waits", gpus=99)
-    work = explain.Explanation(fleet, request, Policy()).steps()
+    work = Explanation(fleet, request, Policy()).steps()
     steps = 0
     while True:
         try:
@@ -74,7 +76,7 @@ def test_what_changes_meanwhile_is_in_the_explanation(seed: int) -> None:
         steps += 1
         if dice.random() < 0.5 and steps < 40:
             _change(dice, fleet)
-    fresh = explain.refuse(fleet, request, Policy())
+    fresh = refuse(fleet, request, Policy())
     assert refusal.groups == fresh.groups
     assert refusal.total_nodes == fresh.total_nodes
     if refusal.remedy is not None:
@@ -107,7 +109,7 @@ def _still_works(fleet: Fleet, request: Request, refusal: Refusal) -> bool:
 
 def test_one_step_looks_at_a_limited_number_of_nodes() -> None:
     for nodes in (60, 600):
-        survey = Survey(_fleet(random.Random(1), nodes), pod_request(gpus=99), Policy())
+        survey = NodeReasons(_fleet(random.Random(1), nodes), pod_request(gpus=99), Policy())
         assert sum(1 for _ in survey.gather()) == nodes // NODES_PER_STEP
         assert len(survey.reasons) == nodes
 
@@ -116,7 +118,7 @@ def test_one_step_looks_at_a_limited_number_of_nodes() -> None:
 def test_an_explanation_that_is_kept_looks_only_at_what_has_changed(seed: int) -> None:
     dice = random.Random(seed)
     fleet, policy = _fleet(dice, 300), Policy()
-    kept = explain.Explanation(fleet, pod_request(gpus=99), policy)
+    kept = Explanation(fleet, pod_request(gpus=99), policy)
     first = _count(kept)
     again = _count(kept)
     assert again[0] == 0
@@ -124,11 +126,11 @@ def test_an_explanation_that_is_kept_looks_only_at_what_has_changed(seed: int) -
     fleet.add_pod(pod_request(cpu="1"), "node-0004")
     _change(dice, fleet)
     later = _count(kept)
-    fresh = explain.refuse(fleet, pod_request(gpus=99), policy)
+    fresh = refuse(fleet, pod_request(gpus=99), policy)
     assert (later[1].groups, later[1].total_nodes) == (fresh.groups, fresh.total_nodes)
 
 
-def _count(explanation: explain.Explanation) -> tuple[int, Refusal]:
+def _count(explanation: Explanation) -> tuple[int, Refusal]:
     """Steps until it is up to date, and the refusal."""
     work, steps = explanation.steps(), 0
     while True:
@@ -141,9 +143,9 @@ def _count(explanation: explain.Explanation) -> tuple[int, Refusal]:
 
 def test_an_explanation_that_was_broken_off_begins_anew() -> None:
     fleet, policy = _fleet(random.Random(3), 300), Policy()
-    kept = explain.Explanation(fleet, pod_request(gpus=99), policy)
+    kept = Explanation(fleet, pod_request(gpus=99), policy)
     work = kept.steps()
     next(work)
     work.close()
     _, refusal = _count(kept)
-    assert refusal.groups == explain.refuse(fleet, pod_request(gpus=99), policy).groups
+    assert refusal.groups == refuse(fleet, pod_request(gpus=99), policy).groups

@@ -15,18 +15,18 @@ from collections.abc import Callable, Generator, Iterator
 from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.apis.shares import LEAST_MILLI
-from apportion.core import remedies
+from apportion.core.explanations import remedies
+from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons, fits
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
 from apportion.core.grid import Grid
-from apportion.core.mix import products_of
 from apportion.core.node import MILLI, NodeState
-from apportion.core.placing import placement
+from apportion.core.placement.demand import product_of
+from apportion.core.placement.node_placement import placement
+from apportion.core.placement.request_mix import products_of
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal, Remedy, from_reasons, wants_of
-from apportion.core.survey import NODES_PER_STEP, Survey, fits
-from apportion.core.worth import product_of
 
 _MOST_NODES = 32  # looked at for pods to end or rules to relax
 _MOST_REPEATS = 2  # of a fleet that changes all the time a somewhat older picture is good enough
@@ -51,7 +51,7 @@ class Explanation:
     """For one request, and all that ask for the same. It can be kept: if nothing has changed it costs nothing more."""
 
     def __init__(self, fleet: Fleet, request: Request, policy: Policy) -> None:
-        self._survey = Survey(fleet, request, policy)
+        self._survey = NodeReasons(fleet, request, policy)
         self._remedy: Remedy | None = None
         self._complete = False
 
@@ -75,8 +75,8 @@ class Explanation:
         return from_reasons(survey.request, survey.reasons, self._remedy)
 
 
-def _cheapest(survey: Survey) -> Generator[None, None, Remedy | None]:
-    proposals: tuple[Callable[[Survey], Proposals], ...] = (_smaller, _other_models, _pods_to_end, _rules, _twins)
+def _cheapest(survey: NodeReasons) -> Generator[None, None, Remedy | None]:
+    proposals: tuple[Callable[[NodeReasons], Proposals], ...] = (_smaller, _other_models, _pods_to_end, _rules, _twins)
     for propose in proposals:
         for remedy in propose(survey):
             yield
@@ -85,7 +85,7 @@ def _cheapest(survey: Survey) -> Generator[None, None, Remedy | None]:
     return None
 
 
-def _admits(survey: Survey, remedy: Remedy) -> Generator[None, None, bool]:
+def _admits(survey: NodeReasons, remedy: Remedy) -> Generator[None, None, bool]:
     """Try a remedy out and take it back."""
     fleet, request = survey.fleet, survey.request
     if remedy.changes_pod:
@@ -99,7 +99,7 @@ def _admits(survey: Survey, remedy: Remedy) -> Generator[None, None, bool]:
         return fits(survey, remedy.node, remedies.apply(fleet, request, remedy))
 
 
-def _anywhere(survey: Survey, request: Request) -> Generator[None, None, bool]:
+def _anywhere(survey: NodeReasons, request: Request) -> Generator[None, None, bool]:
     """Is there a node that can take this request?"""
     policy = survey.policy.for_request(request)
     checks = Checks(survey.fleet, request)
@@ -111,7 +111,7 @@ def _anywhere(survey: Survey, request: Request) -> Generator[None, None, bool]:
     return False
 
 
-def _smaller(survey: Survey) -> Proposals:
+def _smaller(survey: NodeReasons) -> Proposals:
     """Less of the same, the largest first."""
     request, fleet = survey.request, survey.fleet
     if request.slices:
@@ -159,7 +159,7 @@ def _decimal(milli: int) -> str:
     return f"{milli / MILLI:g}"
 
 
-def _other_models(survey: Survey) -> Proposals:
+def _other_models(survey: NodeReasons) -> Proposals:
     """A profile of another model that gives at least as much memory, the least of these first; another product where
     the pod insists on one."""
     request, fleet = survey.request, survey.fleet
@@ -201,7 +201,7 @@ def _facts(fleet: Fleet, profile: str) -> tuple[int, int]:
     return 0, 0
 
 
-def _pods_to_end(survey: Survey) -> Proposals:
+def _pods_to_end(survey: NodeReasons) -> Proposals:
     """The fewest pods of one node, those of low priority first."""
     found: list[tuple[int, int, str, tuple[Request, ...]]] = []
     fleet = survey.fleet
@@ -222,7 +222,7 @@ def _pods_to_end(survey: Survey) -> Proposals:
         )
 
 
-def _victims(survey: Survey, node: NodeState) -> Generator[None, None, tuple[Request, ...]]:
+def _victims(survey: NodeReasons, node: NodeState) -> Generator[None, None, tuple[Request, ...]]:
     """A set of pods of this node without which the request fits, and none of which could stay."""
     pods = [pod for pod in node.pods.values() if pod.priority < _CRITICAL]
     # Lowest priority first, then the newest.
@@ -242,14 +242,14 @@ def _victims(survey: Survey, node: NodeState) -> Generator[None, None, tuple[Req
     return tuple(needed)
 
 
-def _fits_without(survey: Survey, node: str, pods: list[Request]) -> bool:
+def _fits_without(survey: NodeReasons, node: str, pods: list[Request]) -> bool:
     with survey.trial():
         for pod in pods:
             remedies.end_pod(survey.fleet, pod.uid)
         return fits(survey, node, survey.request)
 
 
-def _rules(survey: Survey) -> Proposals:
+def _rules(survey: NodeReasons) -> Proposals:
     """One rule whose absence suffices."""
     tried: set[tuple[Code, str]] = set()
     for name in sorted(survey.reasons):
@@ -264,7 +264,7 @@ def _rules(survey: Survey) -> Proposals:
         yield Remedy(remedies.RULE, subject=reason.subject, node=name, code=reason.code)
 
 
-def _twins(survey: Survey) -> Proposals:
+def _twins(survey: NodeReasons) -> Proposals:
     """One more node like one that is there, one try per kind of node."""
     kinds: set[object] = set()
     for number, name in enumerate(sorted(survey.reasons), 1):

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from apportion.apis.request import Request, SliceWant
-from apportion.core import scoring, search
 from apportion.core.facts import SlicePlacement
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.grid import Grid, Shape
 from apportion.core.node import NodeState
+from apportion.core.placement import node_prices, slice_search
+from apportion.core.placement.node_prices import MILLI, ORDER
 from apportion.core.policies import PACK, SPREAD, Policy
-from apportion.core.scoring import MILLI, ORDER
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ def placement(
     """
     if request.slices:
         return _slice_placement(node, request.slices if wants is None else wants, policy)
-    option = scoring.best_option(node, request, policy)
+    option = node_prices.best_option(node, request, policy)
     return numbered_placement(node, request, option.price, option.gpus) if option is not None else None
 
 
@@ -51,13 +51,13 @@ def numbered_placement(node: NodeState, request: Request, price: int, numbers: t
 
 def slice_price(
     grids: list[tuple[Grid, int]], wants: list[str], policy: Policy
-) -> tuple[int, list[search.Position]] | None:
+) -> tuple[int, list[slice_search.Position]] | None:
     """What slices of these profiles cost on these GPUs, and where they go; None if they do not fit."""
 
     def cost(index: int, before: int, after: int, _shape: Shape, start: int) -> tuple[int, ...]:
         return (policy.slice_price(grids[index][0], before, after, start),)
 
-    positions = search.arrange(grids, wants, cost)
+    positions = slice_search.arrange(grids, wants, cost)
     if positions is None:
         return None
     states = [state for _, state in grids]

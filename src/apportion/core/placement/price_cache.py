@@ -2,7 +2,7 @@
 
 Pods of one class ask for the same and follow the same rules, so one row serves them all. A decision then
 costs the nodes that changed since the class was last asked for, and a look for the lowest price. The prices
-are those of `scoring` and `placing`, computed for many nodes at once.
+are those of `node_prices` and `node_placement`, computed for many nodes at once.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import numpy.typing as npt
 from apportion.apis import names
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
-from apportion.core import equivalence, placing, pricing
-from apportion.core.board import NodeTable, Numbers
+from apportion.core import equivalence
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.filters import nodes as node_rules
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
+from apportion.core.placement import array_prices, node_placement
+from apportion.core.placement.node_prices import MILLI
+from apportion.core.placement.node_table import NodeTable, Numbers
+from apportion.core.placement.preferences import node_preference
 from apportion.core.policies import Policy
-from apportion.core.preferences import node_preference
-from apportion.core.scoring import MILLI
 
 NEVER = np.iinfo(np.int64).max
 _PREFERENCE = 1 << 45  # outweighs every price
@@ -46,7 +47,7 @@ class Ranking:
         self._usability: Numbers | None = None
         self._seen = 0
 
-    def best(self, fleet: Fleet, request: Request) -> placing.Placement | None:
+    def best(self, fleet: Fleet, request: Request) -> node_placement.Placement | None:
         """A place on the node with the lowest price, the first by name among equals; None if no node can take it."""
         nodes = self._nodes
         nodes.sync(fleet)
@@ -69,10 +70,10 @@ class Ranking:
         changed = nodes.log.since(self._seen)
         self._seen = nodes.log.end
         if self._usability is None or changed is None or self._every_node:
-            self._usability = pricing.usability(nodes, np.arange(len(nodes)), self._policy)
+            self._usability = array_prices.usability(nodes, np.arange(len(nodes)), self._policy)
         elif changed:
             rows = np.fromiter(changed, np.int64, len(changed))
-            self._usability[rows] = pricing.usability(nodes, rows, self._policy)
+            self._usability[rows] = array_prices.usability(nodes, rows, self._policy)
         return self._usability
 
     def _row(self, request: Request, usability: Numbers) -> _Row:
@@ -116,14 +117,14 @@ class _Row:
             self._price(np.fromiter(changed, np.int64, len(changed)), usability)
         self._seen, self._seen_facts = nodes.log.end, nodes.facts_log.end
 
-    def placement(self, number: int, request: Request) -> placing.Placement:
+    def placement(self, number: int, request: Request) -> node_placement.Placement:
         node = self._nodes.rows[number]
         if self._one_by_one:
-            found = placing.placement(node, request, self._policy)
+            found = node_placement.placement(node, request, self._policy)
             assert found is not None, "a node with a price has a place"
             return found
         price = int(self.prices[number]) + _PREFERENCE * int(self._preference[number])
-        return placing.numbered_placement(node, request, price, self._gpus_on(node, number, request))
+        return node_placement.numbered_placement(node, request, price, self._gpus_on(node, number, request))
 
     def _gpus_on(self, node: NodeState, number: int, request: Request) -> tuple[int, ...]:
         if request.share is not None:
@@ -163,7 +164,7 @@ class _Row:
             prices = np.array([self._price_one(nodes.rows[number]) for number in rows], np.int64)
         else:
             known = usability.take(rows, axis=0)
-            prices, self._gpu[rows] = pricing.prices(nodes, rows, self._request, self._policy, known, NEVER)
+            prices, self._gpu[rows] = array_prices.prices(nodes, rows, self._request, self._policy, known, NEVER)
         if self._prefers:
             prices = np.where(prices == NEVER, NEVER, prices - _PREFERENCE * self._preference[rows])
         self.prices[rows] = prices
@@ -175,7 +176,7 @@ class _Row:
 
     def _price_one(self, node: NodeState) -> int:
         if not self._request.slices:
-            found = placing.placement(node, self._request, self._policy)
+            found = node_placement.placement(node, self._request, self._policy)
             return found.price if found is not None else NEVER
         if not node.ready:
             return NEVER
@@ -183,7 +184,7 @@ class _Row:
         key = tuple((id(grid), state) for grid, state in grids)
         if key not in self._slices:
             wants = [want.profile for want in self._request.slices]
-            priced = placing.slice_price(grids, wants, self._policy)
+            priced = node_placement.slice_price(grids, wants, self._policy)
             self._slices[key] = priced[0] if priced else None
         price = self._slices[key]
-        return NEVER if price is None else price + placing.node_part(node, self._policy)
+        return NEVER if price is None else price + node_placement.node_part(node, self._policy)

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from apportion.apis.request import Request
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
-from apportion.core.placing import placement
+from apportion.core.placement.node_placement import placement
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code, Reason
 
 NODES_PER_STEP = 64
 
 
-class Survey:
+class NodeReasons:
     """One request on one fleet. `reasons` is by node."""
 
     def __init__(self, fleet: Fleet, request: Request, policy: Policy) -> None:
@@ -83,7 +83,7 @@ class Survey:
         return bool(self.request.rules.about_pods or self.request.rules.claims or self.fleet.apart)
 
 
-def fits(survey: Survey, name: str, request: Request) -> bool:
+def fits(survey: NodeReasons, name: str, request: Request) -> bool:
     """Can this node take the request now?"""
     node = survey.fleet.nodes.get(name)
     if node is None or Checks(survey.fleet, request).against(node) is not None:

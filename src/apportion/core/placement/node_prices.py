@@ -1,6 +1,6 @@
 """What a place costs: the policies in plain arithmetic, one node at a time.
 
-This is the reference; `ranking` computes the same numbers for many nodes at once. A price is an integer, the
+This is the reference; `array_prices` computes the same numbers for many nodes at once. A price is an integer, the
 lowest wins. For `fragmentation` it is in millionths of a GPU and adds up, in this order of weight:
 
     slots      a remainder that fits usual requests well is worth more than one that fits none
@@ -18,8 +18,8 @@ from typing import NamedTuple
 from apportion.apis.names import NVIDIA_GPU
 from apportion.apis.request import Request
 from apportion.core.node import CPU, MOST_CPU, NodeState
+from apportion.core.placement.demand import Demand, product_of
 from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, SPREAD, Policy
-from apportion.core.worth import Demand, product_of
 
 SLOTS = 30
 BALANCE_MICRO = 300_000

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from apportion.apis import names
-from apportion.core import cycle, remedies, sentences
+from apportion.core import cycle
+from apportion.core.explanations import messages, remedies
 from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
@@ -41,7 +42,7 @@ def test_x01_something_smaller_comes_before_ending_pods() -> None:
     refusal = refused(fleet, slices={"3g.20gb": 1})
     assert refusal.remedy is not None
     assert (refusal.remedy.kind, refusal.remedy.instead) == (remedies.SMALLER, "2g.10gb")
-    assert "request 2g.10gb instead of 3g.20gb" in sentences.of(refusal)
+    assert "request 2g.10gb instead of 3g.20gb" in messages.of(refusal)
 
 
 def test_x01_another_model_comes_next() -> None:
@@ -65,7 +66,7 @@ def test_x01_another_product_comes_before_ending_pods_where_the_pod_insists_on_o
         refusal = refused(fleet, gpus=1, **rule)
         assert refusal.remedy is not None
         assert refusal.remedy.kind == remedies.MODEL
-        assert sentences.of(refusal).endswith(f"request {product} NVIDIA-L4 instead of Tesla-T4.")
+        assert messages.of(refusal).endswith(f"request {product} NVIDIA-L4 instead of Tesla-T4.")
         changed = remedies.apply(fleet, pod_request(gpus=1, **rule), refusal.remedy)
         assert isinstance(cycle.decide(fleet, Group.of(changed), Policy(), explained=False), cycle.Statement)
         fleet.remove_pod(changed.uid)
@@ -73,10 +74,10 @@ def test_x01_another_product_comes_before_ending_pods_where_the_pod_insists_on_o
 
 def test_x01_less_of_a_gpu_is_said_in_the_words_of_the_request() -> None:
     fleet = fleet_of((node_facts("n"), [(T4, False)] * 2))
-    assert sentences.of(refused(fleet, gpus=3)).endswith("request nvidia.com/gpu 2 instead of 3.")
+    assert messages.of(refused(fleet, gpus=3)).endswith("request nvidia.com/gpu 2 instead of 3.")
     fill(fleet, fraction="0.7")
-    assert sentences.of(refused(fleet, fraction="0.7")).endswith("request gpu-fraction 0.3 instead of 0.7.")
-    assert sentences.of(refused(fleet, memory=9000)).endswith("request gpu-memory 4608 instead of 9000.")
+    assert messages.of(refused(fleet, fraction="0.7")).endswith("request gpu-fraction 0.3 instead of 0.7.")
+    assert messages.of(refused(fleet, memory=9000)).endswith("request gpu-memory 4608 instead of 9000.")
     fill(fleet, memory=4500)
     refusal = refused(fleet, fraction="0.5")
     assert refusal.remedy is not None
@@ -84,7 +85,7 @@ def test_x01_less_of_a_gpu_is_said_in_the_words_of_the_request() -> None:
 
 
 def test_an_empty_fleet_is_said_to_be_empty() -> None:
-    assert sentences.of(refused(Fleet(CATALOG), slices={"1g.5gb": 1})) == "0/0 nodes are available for 1 x 1g.5gb."
+    assert messages.of(refused(Fleet(CATALOG), slices={"1g.5gb": 1})) == "0/0 nodes are available for 1 x 1g.5gb."
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -101,7 +102,7 @@ def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
             continue
         assert fleet.record() == before, "explaining changes nothing"
         assert sum(len(group.nodes) for group in outcome.groups) == outcome.total_nodes == sum(1 for _ in fleet)
-        assert len(sentences.of(outcome)) <= sentences.LONGEST
+        assert len(messages.of(outcome)) <= messages.LONGEST
         if outcome.remedy is None:
             seen["none"] += 1
             continue
@@ -110,7 +111,7 @@ def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
         changed = remedies.apply(fleet, request, outcome.remedy)
         assert isinstance(cycle.decide(fleet, Group.of(changed), policy), cycle.Statement), (
             outcome.remedy,
-            sentences.of(outcome),
+            messages.of(outcome),
         )
         fleet.rollback(mark)
     assert seen

@@ -1,4 +1,4 @@
-"""The prices of `scoring`, for many nodes at once. Every line has its twin there.
+"""The prices of `node_prices`, for many nodes at once. Every line has its twin there.
 
 Mostly only a few nodes have changed, so what counts is the number of array operations, not their length: rows are
 taken out of an array once, and what does not depend on the request is kept.
@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from apportion.apis.request import Request
-from apportion.core.board import ALL_CPU, ALL_GPU, BALANCE, CPU, DEVICES, GPU, GPUS, IDLE, PRODUCT, NodeTable, Numbers
-from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, Policy
-from apportion.core.scoring import (
+from apportion.core.placement.demand import Demand
+from apportion.core.placement.node_prices import (
     BALANCE_MICRO,
     FIT_MICRO_PER_MILLI,
     MILLI,
@@ -24,7 +23,20 @@ from apportion.core.scoring import (
     STRANDING_MICRO_PER_MILLI,
     cpu_of,
 )
-from apportion.core.worth import Demand
+from apportion.core.placement.node_table import (
+    ALL_CPU,
+    ALL_GPU,
+    BALANCE,
+    CPU,
+    DEVICES,
+    GPU,
+    GPUS,
+    IDLE,
+    PRODUCT,
+    NodeTable,
+    Numbers,
+)
+from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, Policy
 
 Flags = npt.NDArray[np.bool_]
 

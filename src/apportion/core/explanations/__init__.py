@@ -1,0 +1,7 @@
+"""Why a pod waits and what would help.
+
+explanation   the cheapest change that admits a pod, worked out in steps
+node_reasons  why each node cannot take it, kept up to date
+remedies      changes that would help, and how to make them in the core
+messages      refusals in words
+"""
