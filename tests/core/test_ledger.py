@@ -137,7 +137,7 @@ TestSharedGpu.settings = settings(max_examples=80, stateful_step_count=40, deadl
 
 def test_s09_a_gpu_outside_mig_mode_is_never_sliced() -> None:
     gpu = Gpu(GpuFacts("gpu", model(A100), mig=False))
-    with pytest.raises(LedgerError, match=r"takes no 1g\.5gb") as refused:
+    with pytest.raises(LedgerError, match=r"cannot have a slice 1g\.5gb") as refused:
         gpu.place_slice("key", "1g.5gb", 0, "pod")
     assert refused.value.code == "NotSliceable"
 

@@ -59,7 +59,7 @@ def test_potential_prefers_places_that_leave_more() -> None:
     gpu = mig_fleet(1).nodes["node-0"].gpus["node-0-gpu0"]
     cut, shape = gpu.grid, gpu.grid.shape("1g.5gb")
     assert shape is not None
-    worths = {start: potential.worth(cut, cut.put(0, shape, start)) for start in shape.starts}
-    assert max(worths, key=lambda start: (worths[start], start)) == 6
-    assert all(worth < potential.worth(cut, 0) for worth in worths.values())
+    values = {start: potential.layout_value(cut, cut.put(0, shape, start)) for start in shape.starts}
+    assert max(values, key=lambda start: (values[start], start)) == 6
+    assert all(value < potential.layout_value(cut, 0) for value in values.values())
     assert model(A100).units == 8

@@ -1,6 +1,6 @@
 """The fleet as arrays: one row per node, in the order of names.
 
-The board follows the fleet's log: before a decision it brings the rows of changed nodes up to date and
+The table follows the fleet's log: before a decision it brings the rows of changed nodes up to date and
 notes them in its log, so that each row of prices knows which nodes to work out anew. When nodes come or go it
 is laid out from scratch. Numbers that prices need together stand in one array, because taking rows out of
 an array costs the same for one column as for ten.
@@ -23,13 +23,13 @@ from apportion.core.worth import product_of
 
 Numbers = npt.NDArray[np.int64]
 
-DEVICES = 1  # column of `free` that every board has
+DEVICES = 1  # column of `free` that every table has
 CPU, GPU, IDLE, ALL_CPU, ALL_GPU, GPUS, BALANCE, PRODUCT = range(8)  # columns of `numbers`
 _LARGEST = 2**63 - 1
 _LOG_PER_ROW = 8
 
 
-class Board:
+class NodeTable:
     """`free` is what pods may still ask for, `numbers` what prices read: free CPU, free milli-GPU and free whole
     GPUs, then the node's CPU, milli-GPU and GPUs, the product of the first two, and the number of the GPUs'
     product. `left` is what remains of each GPU in milli; `mib` and `memory` are its free and full MiB."""
@@ -47,7 +47,7 @@ class Board:
         return len(self.rows)
 
     def sync(self, fleet: Fleet) -> None:
-        """Bring the board up to the fleet that it was made for."""
+        """Bring the table up to the fleet that it was made for."""
         end = fleet.log.end
         if end == self._seen:
             return

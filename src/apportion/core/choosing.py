@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 
 from apportion.apis.request import Request
 from apportion.core import adoption
-from apportion.core.board import Board
+from apportion.core.board import NodeTable
 from apportion.core.facts import HeldSlice
 from apportion.core.filters import Checks, podaffinity
 from apportion.core.fleet import Fleet
 from apportion.core.placing import Placement, placement
 from apportion.core.policies import Policy
-from apportion.core.preferences import preference, wishes_about_pods
+from apportion.core.preferences import Preferences, prefers_by_pods
 from apportion.core.ranking import Ranking
 
 _MOST_RANKINGS = 8
@@ -41,7 +41,7 @@ def placement_beside(fleet: Fleet, request: Request, policy: Policy, held: tuple
 def _alone(fleet: Fleet, request: Request) -> bool:
     """True if a node's answer depends on nothing but that node: no pods elsewhere, ports or volumes matter."""
     rules = request.rules
-    if rules.about_pods or rules.ports or rules.claims or wishes_about_pods(request):
+    if rules.about_pods or rules.ports or rules.claims or prefers_by_pods(request):
         return False
     if not fleet.apart:
         return True
@@ -50,14 +50,14 @@ def _alone(fleet: Fleet, request: Request) -> bool:
 
 
 class _ScoreCache:
-    """The board of one fleet, with the rankings of the policies that were asked for lately."""
+    """The table of one fleet's nodes, with the rankings of the policies that were asked for lately."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._board = Board(fleet)
+        self._nodes = NodeTable(fleet)
         self._rankings: dict[Policy, Ranking] = {}
 
     def ranking(self, policy: Policy) -> Ranking:
-        ranking = self._rankings.pop(policy, None) or Ranking(self._board, policy)
+        ranking = self._rankings.pop(policy, None) or Ranking(self._nodes, policy)
         if len(self._rankings) >= _MOST_RANKINGS:
             del self._rankings[next(iter(self._rankings))]
         self._rankings[policy] = ranking
@@ -76,13 +76,13 @@ def _ranking(fleet: Fleet, policy: Policy) -> Ranking:
 
 def _by_checks(fleet: Fleet, request: Request, policy: Policy) -> Placement | None:
     checks = Checks(fleet, request)
-    wish = preference(fleet, request)
+    preferred = Preferences(fleet, request)
     best: tuple[int, int, Placement] | None = None
     for node in fleet:
         option = placement(node, request, policy) if checks.against(node) is None else None
         if option is None:
             continue
-        rank = (-wish.of(node), option.price)
+        rank = (-preferred.of(node), option.price)
         if best is None or rank < best[:2]:
             best = (*rank, option)
     return best[2] if best else None

@@ -24,8 +24,8 @@ _MOST_CUTS = 500
 _TOLERANCE = 1e-9
 
 
-def remainder_worth(demand: Mapping[int, int]) -> list[int]:
-    """For each remainder of 0 to 1000 milli its worth in millionths of a GPU; `demand` is sizes with weights."""
+def remainder_values(demand: Mapping[int, int]) -> list[int]:
+    """For each remainder of 0 to 1000 milli its value in millionths of a GPU; `demand` is sizes with weights."""
     weights: dict[int, float] = {}
     for size, weight in demand.items():
         if 0 < size <= MILLI:

@@ -5,7 +5,7 @@ proposal is tried out on the fleet and taken back, so what is proposed works.
 
 An explanation looks at every node more than once, which takes a while in a large fleet. So it is cut into steps:
 between two of them others may be decided about, and nothing of it is left in the fleet. Nodes that change meanwhile
-are looked at again at the end, and a proposal that has become stale is replaced.
+are looked at again at the end, and the cheapest change is sought anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from apportion.core.survey import NODES_PER_STEP, Survey, fits
 from apportion.core.worth import product_of
 
 _MOST_NODES = 32  # looked at for pods to end or rules to relax
-_MOST_REPEATS = 4  # of a fleet that changes all the time a somewhat older picture is good enough
+_MOST_REPEATS = 2  # of a fleet that changes all the time a somewhat older picture is good enough
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
 
 Steps = Generator[None, None, Refusal]
@@ -48,7 +48,7 @@ def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
 
 
 class Explanation:
-    """For one request, and all that ask for the same. It can be kept: later it costs what has changed meanwhile."""
+    """For one request, and all that ask for the same. It can be kept: if nothing has changed it costs nothing more."""
 
     def __init__(self, fleet: Fleet, request: Request, policy: Policy) -> None:
         self._survey = Survey(fleet, request, policy)
@@ -66,9 +66,12 @@ class Explanation:
             if self._complete and survey.current:
                 break
             yield from survey.gather()
-            if self._remedy is None or not (yield from _admits(survey, self._remedy)):
-                self._remedy = yield from _cheapest(survey)
+            self._complete = False
+            self._remedy = yield from _cheapest(survey)
             self._complete = True
+        while not survey.current:  # the reasons, by which the pod is woken, are those of this moment
+            yield from survey.gather()
+            self._complete = False
         return from_reasons(survey.request, survey.reasons, self._remedy)
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from apportion.apis.errors import RequestError
 from apportion.apis.request import POLICIES, Request
-from apportion.core import potential, worth
+from apportion.core import potential
+from apportion.core import worth as demand_tables
 from apportion.core.fleet import Fleet
 from apportion.core.grid import Grid
 from apportion.core.mix import Mix
@@ -31,7 +32,7 @@ class Policy:
             raise RequestError("policy", name, f"must be one of {', '.join(POLICIES)}", code="UnknownPolicy")
         self.name = name
         self.mix = mix if mix is not None else Mix()
-        self.worth = worth.build(Mix(), ())
+        self.demand = demand_tables.build(Mix(), ())
         self.edition = 0  # grows whenever prices change though nothing in the fleet did
         self._built: tuple[int, int] | None = None
         self._siblings: dict[str, Policy] = {name: self}
@@ -56,14 +57,14 @@ class Policy:
         wanted = (self.mix.generation, fleet.stock)
         if wanted != self._built:
             self._built = wanted
-            self.worth = worth.build(self.mix, fleet)
+            self.demand = demand_tables.build(self.mix, fleet)
             self.edition += 1
 
     def slice_price(self, grid: Grid, before: int, after: int, start: int) -> int:
         """What one slice on one place costs within its node; equal places go to the higher start."""
         match self.name:
             case "fragmentation":
-                return (potential.worth(grid, before) - potential.worth(grid, after)) * _PLACE - start
+                return (potential.layout_value(grid, before) - potential.layout_value(grid, after)) * _PLACE - start
             case "first-fit":
                 return 0
             case "spread":

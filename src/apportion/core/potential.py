@@ -1,8 +1,8 @@
 """What the free places of a sliced GPU are worth.
 
 Imagine one GPU on its own: requests of every shape keep coming at the same rate, slices end at random, and a
-slice earns a little more than in proportion to its size, because large gaps are harder to come by. The worth
-of a layout is what the GPU will earn from there on. Putting a slice where the worth falls least keeps the
+slice earns a little more than in proportion to its size, because large gaps are harder to come by. The value
+of a layout is what the GPU will earn from there on. Putting a slice where the value falls least keeps the
 fleet useful for whatever comes next, and needs no forecast of the mix.
 
 The numbers come from value iteration in whole numbers, so they are the same on every machine.
@@ -28,8 +28,8 @@ _ROUNDS = 400
 _MOST_LAYOUTS = 20_000
 
 
-def worth(grid: Grid, state: int) -> int:
-    """The worth of a GPU in this state; only differences mean something."""
+def layout_value(grid: Grid, state: int) -> int:
+    """The value of a GPU in this state; only differences mean something."""
     table = _table(grid)
     known = table.get(grid.layout(state)) if table and _explained(grid, state) else None
     return known if known is not None else -_SCALE * unusable(grid, state)

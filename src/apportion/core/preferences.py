@@ -1,6 +1,6 @@
 """What a pod would rather have: preferred node labels, taints it would rather avoid, pods it likes near or far.
 
-A wish outweighs the packing policy, and never keeps a pod from running.
+A preference outweighs the packing policy, and never keeps a pod from running.
 """
 
 from __future__ import annotations
@@ -18,51 +18,47 @@ from apportion.core.node import NodeState
 SOFT_TAINT = "PreferNoSchedule"
 _TAINT_WEIGHT = 100
 _SPREAD_WEIGHT = 10
-_MOST_WISHED = 1 << 17  # Kubernetes allows 100 per wish; a thousand wishes are as good as more
+_MOST_WEIGHT = 1 << 17  # Kubernetes allows 100 per preference; a thousand of them are as good as more
 
 Pair = tuple[str, str]
 
 
-class Wish:
-    """One request's wishes on the fleet as it stands."""
+class Preferences:
+    """What one request prefers on the fleet as it is now."""
 
     def __init__(self, fleet: Fleet, request: Request) -> None:
         self._request = request
-        self._pairs = _weights(fleet, request) if wishes_about_pods(request) else Counter()
+        self._pairs = _weights(fleet, request) if prefers_by_pods(request) else Counter()
 
     def of(self, node: NodeState) -> int:
         """Higher is better."""
         assert node.facts is not None
-        wished = static_wish(node.facts, self._request)
+        weight = node_preference(node.facts, self._request)
         if self._pairs:
-            wished += sum(self._pairs[pair] for pair in node.facts.labels.items())
-        return wished
+            weight += sum(self._pairs[pair] for pair in node.facts.labels.items())
+        return weight
 
 
-def preference(fleet: Fleet, request: Request) -> Wish:
-    return Wish(fleet, request)
-
-
-def wishes_about_pods(request: Request) -> bool:
+def prefers_by_pods(request: Request) -> bool:
     rules = request.rules
     soft_spread = any(c.when_unsatisfiable != "DoNotSchedule" for c in rules.spread)
     return bool(rules.preferred_affinity or rules.preferred_anti_affinity or soft_spread)
 
 
-def static_wish(facts: NodeFacts, request: Request) -> int:
+def node_preference(facts: NodeFacts, request: Request) -> int:
     """What the node alone decides."""
-    wished = 0
+    weight = 0
     for entry in request.rules.preferred:
         if entry.preference.matches(facts.name, facts.labels):
-            wished += entry.weight
+            weight += entry.weight
     for taint in facts.taints:
         if taint.effect == SOFT_TAINT and not tolerated(taint, request.rules.tolerations):
-            wished -= _TAINT_WEIGHT
-    return max(-_MOST_WISHED, min(wished, _MOST_WISHED))
+            weight -= _TAINT_WEIGHT
+    return max(-_MOST_WEIGHT, min(weight, _MOST_WEIGHT))
 
 
 def _weights(fleet: Fleet, request: Request) -> Counter[Pair]:
-    """How much each topology pair is wished for, by the pods that are there."""
+    """How much each topology pair is preferred, by the pods that are there."""
     pairs: Counter[Pair] = Counter()
     rules = request.rules
     terms = [(entry.weight, entry.pod_affinity_term) for entry in rules.preferred_affinity]

@@ -16,17 +16,17 @@ from apportion.apis import names
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
 from apportion.core import equivalence, placing, pricing
-from apportion.core.board import Board, Numbers
+from apportion.core.board import NodeTable, Numbers
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.filters import nodes as node_rules
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
-from apportion.core.preferences import static_wish
+from apportion.core.preferences import node_preference
 from apportion.core.scoring import MILLI
 
 NEVER = np.iinfo(np.int64).max
-_WISH = 1 << 45  # outweighs every price
+_PREFERENCE = 1 << 45  # outweighs every price
 _MOST_CLASSES = 512
 _NO_RULES = NodeRules()
 
@@ -34,54 +34,54 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Ranking:
-    """The rows of one policy on one board."""
+    """The rows of one policy on one table of nodes."""
 
-    def __init__(self, board: Board, policy: Policy, *, every_node: bool = False) -> None:
+    def __init__(self, nodes: NodeTable, policy: Policy, *, every_node: bool = False) -> None:
         """With `every_node` nothing is kept: each decision is one pass over all nodes, for a benchmark to compare."""
-        self._board = board
+        self._nodes = nodes
         self._policy = policy
         self._every_node = every_node
         self._rows: dict[Hashable, _Row] = {}
         self._valid: tuple[int, int] | None = None
-        self._standing: Numbers | None = None
+        self._usability: Numbers | None = None
         self._seen = 0
 
     def best(self, fleet: Fleet, request: Request) -> placing.Placement | None:
         """A place on the node with the lowest price, the first by name among equals; None if no node can take it."""
-        board = self._board
-        board.sync(fleet)
-        valid = (board.layout, self._policy.edition)
+        nodes = self._nodes
+        nodes.sync(fleet)
+        valid = (nodes.layout, self._policy.edition)
         if valid != self._valid:
             self._valid = valid
             self._rows.clear()
-            self._standing = None
-        if not board.rows:
+            self._usability = None
+        if not nodes.rows:
             return None
-        standing = self._follow()
-        row = self._row(request, standing)
-        row.refresh(standing, everything=self._every_node)
+        usability = self._follow()
+        row = self._row(request, usability)
+        row.refresh(usability, everything=self._every_node)
         number = int(row.prices.argmin())
         return row.placement(number, request) if row.prices[number] != NEVER else None
 
     def _follow(self) -> Numbers:
         """Keep what every price on a node needs up to date, once for all classes."""
-        board = self._board
-        changed = board.log.since(self._seen)
-        self._seen = board.log.end
-        if self._standing is None or changed is None or self._every_node:
-            self._standing = pricing.standing(board, np.arange(len(board)), self._policy)
+        nodes = self._nodes
+        changed = nodes.log.since(self._seen)
+        self._seen = nodes.log.end
+        if self._usability is None or changed is None or self._every_node:
+            self._usability = pricing.usability(nodes, np.arange(len(nodes)), self._policy)
         elif changed:
             rows = np.fromiter(changed, np.int64, len(changed))
-            self._standing[rows] = pricing.standing(board, rows, self._policy)
-        return self._standing
+            self._usability[rows] = pricing.usability(nodes, rows, self._policy)
+        return self._usability
 
-    def _row(self, request: Request, standing: Numbers) -> _Row:
+    def _row(self, request: Request, usability: Numbers) -> _Row:
         key = equivalence.node_class(request)
         row = self._rows.pop(key, None)
         if row is None:
             if len(self._rows) >= _MOST_CLASSES:
                 del self._rows[next(iter(self._rows))]  # the one that was asked for longest ago
-            row = _Row(self._board, request, self._policy, standing)
+            row = _Row(self._nodes, request, self._policy, usability)
         self._rows[key] = row
         return row
 
@@ -89,40 +89,40 @@ class Ranking:
 class _Row:
     """One class of request on every node."""
 
-    def __init__(self, board: Board, request: Request, policy: Policy, standing: Numbers) -> None:
-        self._board = board
+    def __init__(self, nodes: NodeTable, request: Request, policy: Policy, usability: Numbers) -> None:
+        self._nodes = nodes
         self._request = request
         self._policy = policy
-        self._needs = board.needs(request.resources)
+        self._needs = nodes.needs(request.resources)
         self._slices: dict[Hashable, int | None] = {}
-        count = len(board)
+        count = len(nodes)
         self.prices: Numbers = np.full(count, NEVER, np.int64)
         self._gpu: Numbers = np.zeros(count, np.int64)
         self._allowed: Flags = np.zeros(count, np.bool_)
-        self._wish: Numbers = np.zeros(count, np.int64)
-        self._seen, self._seen_facts = board.log.end, board.facts_log.end
+        self._preference: Numbers = np.zeros(count, np.int64)
+        self._seen, self._seen_facts = nodes.log.end, nodes.facts_log.end
         self._read_facts(range(count))
-        self._price(np.arange(count), standing)
+        self._price(np.arange(count), usability)
 
-    def refresh(self, standing: Numbers, *, everything: bool = False) -> None:
-        board = self._board
-        anew = board.facts_log.since(self._seen_facts)
+    def refresh(self, usability: Numbers, *, everything: bool = False) -> None:
+        nodes = self._nodes
+        anew = nodes.facts_log.since(self._seen_facts)
         if anew is None or anew:
-            self._read_facts(range(len(board)) if anew is None else anew)
-        changed = board.log.since(self._seen)
+            self._read_facts(range(len(nodes)) if anew is None else anew)
+        changed = nodes.log.since(self._seen)
         if everything or changed is None:
-            self._price(np.arange(len(board)), standing)
+            self._price(np.arange(len(nodes)), usability)
         elif changed:
-            self._price(np.fromiter(changed, np.int64, len(changed)), standing)
-        self._seen, self._seen_facts = board.log.end, board.facts_log.end
+            self._price(np.fromiter(changed, np.int64, len(changed)), usability)
+        self._seen, self._seen_facts = nodes.log.end, nodes.facts_log.end
 
     def placement(self, number: int, request: Request) -> placing.Placement:
-        node = self._board.rows[number]
+        node = self._nodes.rows[number]
         if self._one_by_one:
             found = placing.placement(node, request, self._policy)
             assert found is not None, "a node with a price has a place"
             return found
-        price = int(self.prices[number]) + _WISH * int(self._wish[number])
+        price = int(self.prices[number]) + _PREFERENCE * int(self._preference[number])
         return placing.numbered_placement(node, request, price, self._gpus_on(node, number, request))
 
     def _gpus_on(self, node: NodeState, number: int, request: Request) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class _Row:
             return (int(self._gpu[number]),)
         if not request.whole_gpus:
             return ()
-        left = self._board.left[number, : len(node.gpus) or None]
+        left = self._nodes.left[number, : len(node.gpus) or None]
         return tuple(int(gpu) for gpu in np.flatnonzero(left == MILLI)[: request.whole_gpus])
 
     def _read_facts(self, numbers: range | set[int]) -> None:
@@ -138,34 +138,34 @@ class _Row:
         request = self._request
         anywhere = request.rules == _NO_RULES and not request.node_name and not request.slices
         for number in numbers:
-            if anywhere and self._board.spotless[number]:
-                self._allowed[number], self._wish[number] = True, 0
+            if anywhere and self._nodes.spotless[number]:
+                self._allowed[number], self._preference[number] = True, 0
                 continue
-            facts = self._board.rows[number].facts
+            facts = self._nodes.rows[number].facts
             assert facts is not None
             allowed = node_rules.against_facts(facts, request) is None
             if request.slices:
                 allowed = allowed and facts.labels.get(names.MIG_CAPABLE_LABEL) == "true"
             self._allowed[number] = allowed
-            self._wish[number] = static_wish(facts, request)
-        self._wishes = bool(self._wish.any())
+            self._preference[number] = node_preference(facts, request)
+        self._prefers = bool(self._preference.any())
 
-    def _price(self, rows: Numbers, standing: Numbers) -> None:
-        board = self._board
+    def _price(self, rows: Numbers, usability: Numbers) -> None:
+        nodes = self._nodes
         self.prices[rows] = NEVER
-        free = board.free.take(rows, axis=0)
+        free = nodes.free.take(rows, axis=0)
         if free.shape[1] != len(self._needs):
-            self._needs = board.needs(self._request.resources)
+            self._needs = nodes.needs(self._request.resources)
         rows = rows[np.logical_and.reduce(free >= self._needs, axis=1) & self._allowed.take(rows)]
         if not len(rows):
             return
         if self._one_by_one:
-            prices = np.array([self._price_one(board.rows[number]) for number in rows], np.int64)
+            prices = np.array([self._price_one(nodes.rows[number]) for number in rows], np.int64)
         else:
-            known = standing.take(rows, axis=0)
-            prices, self._gpu[rows] = pricing.prices(board, rows, self._request, self._policy, known, NEVER)
-        if self._wishes:
-            prices = np.where(prices == NEVER, NEVER, prices - _WISH * self._wish[rows])
+            known = usability.take(rows, axis=0)
+            prices, self._gpu[rows] = pricing.prices(nodes, rows, self._request, self._policy, known, NEVER)
+        if self._prefers:
+            prices = np.where(prices == NEVER, NEVER, prices - _PREFERENCE * self._preference[rows])
         self.prices[rows] = prices
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apportion.core.grid import Grid, Shape
-from apportion.core.potential import worth
+from apportion.core.potential import layout_value
 
 Position = tuple[int, int]  # which GPU, which start
 Cost = Callable[[int, int, int, Shape, int], tuple[int, ...]]  # GPU, state before, state after, shape, start
@@ -28,7 +28,7 @@ _DOMINANCE_UP_TO = 3000  # more candidates than this are not compared with each 
 
 def arrange(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str], cost: Cost) -> list[Position] | None:
     """A position for each want, in the order of the wants; None if there is no legal combination."""
-    if len(wants) > 1 and not _hopeful(gpus, wants):
+    if len(wants) > 1 and not _may_fit(gpus, wants):
         return None
     positions = _greedily(gpus, wants, cost)
     if positions is not None or len(wants) == 1:
@@ -50,7 +50,7 @@ def first_place(gpu: int, _before: int, _after: int, _shape: Shape, start: int) 
     return (gpu, start)
 
 
-def _hopeful(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> bool:
+def _may_fit(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> bool:
     """Each profile on its own would fit often enough."""
     for profile in set(wants):
         room = sum(grid.room(state, shape) for grid, state in gpus if (shape := grid.shape(profile)))
@@ -60,11 +60,11 @@ def _hopeful(gpus: Sequence[tuple[Grid, int]], wants: Sequence[str]) -> bool:
 
 
 def _careful(gpus: Sequence[tuple[Grid, int]]) -> Cost:
-    """What costs least of the free places' worth: the greedy way that hardly ever needs the exact one."""
+    """What costs least of the free places' value: the greedy way that hardly ever needs the exact one."""
 
     def cost(gpu: int, before: int, after: int, _shape: Shape, _start: int) -> tuple[int, ...]:
         grid = gpus[gpu][0]
-        return (worth(grid, before) - worth(grid, after),)
+        return (layout_value(grid, before) - layout_value(grid, after),)
 
     return cost
 
@@ -127,8 +127,8 @@ def _divide(gpus: Sequence[tuple[Grid, int]], profiles: tuple[str, ...], counts:
         options: Table = np.array(maximal_fillings(grid, state, profiles), np.int64)
         following = np.maximum(0, left[:, None, :] - options[None, :, :]).reshape(-1, len(profiles))
         following, origin = np.unique(following, axis=0, return_index=True)
-        hopeful = np.flatnonzero((following @ blocked <= rooms[index + 1]).all(axis=1))
-        keep = hopeful[_minimal(following[hopeful])]
+        possible = np.flatnonzero((following @ blocked <= rooms[index + 1]).all(axis=1))
+        keep = possible[_minimal(following[possible])]
         steps.append((left, origin[keep] // len(options), options[origin[keep] % len(options)]))
         left = following[keep]
         if not len(left):

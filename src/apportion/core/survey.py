@@ -15,7 +15,7 @@ from apportion.core.placing import placement
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code, Reason
 
-NODES_PER_STEP = 128
+NODES_PER_STEP = 64
 
 
 class Survey:

@@ -1,6 +1,6 @@
 """The tables that the fragmentation policy reads, made from a mix and the fleet it meets.
 
-All numbers are integers: worths in millionths of a GPU, remainders in thousandths, CPU in milli.
+All numbers are integers: values in millionths of a GPU, remainders in thousandths, CPU in milli.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apportion.apis import names
-from apportion.core.cutting import MICRO, MILLI, remainder_worth
+from apportion.core.cutting import MICRO, MILLI, remainder_values
 from apportion.core.mix import Kind, Mix
 from apportion.core.node import NodeState
 
@@ -30,7 +30,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Worth:
+class Demand:
     """`cpu_steps` are the CPU amounts of typical requests in order; `weights[i][j]` is the weight of requests of
     shape j that ask for no more CPU than the i lowest steps; `total` the weight of all typical requests."""
 
@@ -56,14 +56,14 @@ class Worth:
         return lost
 
 
-def build(mix: Mix, nodes: Iterable[NodeState]) -> Worth:
+def build(mix: Mix, nodes: Iterable[NodeState]) -> Demand:
     """The tables for this mix on these nodes."""
     stock = _Stock(nodes)
     typical = _typical(mix)
     shapes = tuple(sorted({Shape(k.milli, k.gpus, k.products) for k, _ in typical if k.gpus}, key=_order))
     steps = tuple(sorted({kind.cpu for kind, _ in typical if kind.gpus}))
-    return Worth(
-        remainder=remainder_worth(_single_gpu_sizes(mix)),
+    return Demand(
+        remainder=remainder_values(_single_gpu_sizes(mix)),
         shapes=shapes,
         cpu_steps=steps,
         weights=_cumulated(typical, shapes, steps),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apportion.core import cycle
-from apportion.core.board import Board
+from apportion.core.board import NodeTable
 from apportion.core.ranking import Ranking
 from apportion.lab import openb
 from apportion.lab.trace import Trace
@@ -50,7 +50,7 @@ class _Contender:
         self._fleet = openb.fleet_of(trace, arrival, copies)
         self._pods = list(openb.arriving(requests, arrival.pods[:limit] * copies))
         policy.prepare(self._fleet)
-        self._ranking = Ranking(Board(self._fleet), policy, every_node=method == EVERY_NODE)
+        self._ranking = Ranking(NodeTable(self._fleet), policy, every_node=method == EVERY_NODE)
         self._places: list[str] = []
         self._seconds = 0.0
 

@@ -1,16 +1,17 @@
 """Telling groups that have no place why, without delaying anybody who has one.
 
-Groups that ask for the same are explained once, and an explanation is kept: when it is needed again only what has
-changed is looked at. The work is cut into steps of a few milliseconds and done between rounds of decisions. Until a
-group has its explanation it is parked so that any change can wake it.
+Groups that ask for the same are explained once, and an explanation is kept: when it is needed again only nodes that
+have changed are looked at, and not more often than every second. The work is cut into steps of a few milliseconds and
+done between rounds of decisions. Until a group has its explanation it is parked so that any change can wake it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Hashable
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field
 
+from apportion.apis.request import Request
 from apportion.core import cycle, refusals, sentences
 from apportion.core.explain import Explanation
 from apportion.core.fleet import Fleet
@@ -21,6 +22,7 @@ from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.events import Reporter
 
+PAUSE_SECONDS = 1.0  # between two explanations of one class
 _TOLD_PER_STEP = 20
 _MOST_KEPT = 32
 
@@ -32,6 +34,7 @@ class _Task:
     key: Hashable
     group: Group
     parked: Refusal
+    not_before: float
     entries: dict[str, Waiting] = field(default_factory=dict)
     steps: Generator[None, None, None] | None = None
 
@@ -39,27 +42,42 @@ class _Task:
         return entry.stage is Stage.PARKED and entry.refusal is self.parked
 
 
+@dataclass
+class _Kept:
+    """An explanation, and when it was finished."""
+
+    explanation: Explanation
+    at: float = float("-inf")
+
+
 class Explanations:
     """Add groups that have no place, and `work` whenever there is time."""
 
-    def __init__(self, fleet: Fleet, policy: Policy, backlog: Backlog, reporter: Reporter) -> None:
+    def __init__(
+        self, fleet: Fleet, policy: Policy, backlog: Backlog, reporter: Reporter, now: Callable[[], float]
+    ) -> None:
+        self._now = now
         self._fleet = fleet
         self._policy = policy
         self._backlog = backlog
         self._reporter = reporter
         self._open: dict[Hashable, _Task] = {}  # still worked out: later groups can join
         self._queue: list[_Task] = []
-        self._kept: dict[Hashable, Explanation] = {}  # the one that was needed longest ago first
+        self._kept: dict[Hashable, _Kept] = {}  # the one that was needed longest ago first
 
-    def __bool__(self) -> bool:
-        return bool(self._queue)
+    @property
+    def due(self) -> float | None:
+        """When there is something to do; None if there is nothing."""
+        return min((task.not_before for task in self._queue), default=None)
 
     def add(self, entry: Waiting) -> None:
         """It has no place: park it, and explain that when there is time."""
         key = entry.class_on(self._fleet)
         found = self._open.get(key)
         if found is None:
-            found = _Task(key, entry.group, refusals.unexplained(entry.group.members[0]))
+            kept = self._kept.get(key)
+            not_before = kept.at + PAUSE_SECONDS if kept is not None else 0.0
+            found = _Task(key, entry.group, refusals.unexplained(entry.group.members[0]), not_before)
             self._open[key] = found
             self._queue.append(found)
         found.entries[entry.key] = entry
@@ -70,21 +88,24 @@ class Explanations:
         for task in self._open.values():
             if _has_volumes(task.group):
                 task.steps = None
-        self._kept = {key: kept for key, kept in self._kept.items() if not kept.request.rules.claims}
+        for kept in self._kept.values():
+            if kept.explanation.request.rules.claims:
+                kept.explanation = self._begun(kept.explanation.request)
 
     def work(self, seconds: float) -> None:
         """Some steps; not many more than fit into that time."""
         until = time.monotonic() + seconds
-        while self._queue:
-            first = self._queue[0]
-            if first.steps is None:
-                first.steps = self._explain(first)
-            try:
-                next(first.steps)
-            except StopIteration:
-                self._queue.pop(0)
-            if time.monotonic() >= until:
+        while time.monotonic() < until:
+            now = self._now()
+            task = next((task for task in self._queue if task.not_before <= now), None)
+            if task is None:
                 return
+            if task.steps is None:
+                task.steps = self._explain(task)
+            try:
+                next(task.steps)
+            except StopIteration:
+                self._queue.remove(task)
 
     def _explain(self, task: _Task) -> Generator[None, None, None]:
         refusal = yield from self._refusal(task)
@@ -109,7 +130,8 @@ class Explanations:
             outcome = cycle.decide(self._fleet, group, self._policy)
             self._fleet.rollback(mark)
             return outcome if isinstance(outcome, Refusal) else None
-        steps = self._explanation(task).steps()
+        kept = self._explanation(task)
+        steps = kept.explanation.steps()
         while True:
             if not any(task.concerns(entry) for entry in task.entries.values()):
                 return None
@@ -117,18 +139,22 @@ class Explanations:
                 next(steps)
             except StopIteration as end:
                 refusal: Refusal = end.value
+                kept.at = self._now()
                 return refusal
             yield
 
-    def _explanation(self, task: _Task) -> Explanation:
+    def _explanation(self, task: _Task) -> _Kept:
         found = self._kept.pop(task.key, None)
         if found is None:
             metrics.EXPLANATIONS.inc()
-            found = Explanation(self._fleet, task.group.members[0], self._policy)
+            found = _Kept(self._begun(task.group.members[0]))
         self._kept[task.key] = found
         if len(self._kept) > _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return found
+
+    def _begun(self, request: Request) -> Explanation:
+        return Explanation(self._fleet, request, self._policy)
 
 
 def _has_volumes(group: Group) -> bool:

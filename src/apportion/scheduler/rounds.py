@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+from contextlib import suppress
 from typing import Any
 
 from apportion.cluster import errors
@@ -55,7 +56,7 @@ class Rounds:
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy = policy
-        self._explanations = Explanations(view.fleet, policy, backlog, reporter)
+        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now)
         self._changed = changed
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,22 +77,23 @@ class Rounds:
 
     async def _wait(self) -> None:
         """For a change (and a moment more, since changes come in bursts) or for the time of a retry."""
-        while self._explanations and not self._changed.is_set():
-            if self._patience() <= 0:
+        while not self._changed.is_set():
+            patience = self._until(self._backlog.next_time())
+            idle = self._until(self._explanations.due)
+            if patience <= 0:
                 return
-            self._explanations.work(EXPLAIN_SECONDS)
-            await asyncio.sleep(PAUSE_SECONDS if self._backlog.busy else 0)
-        try:
-            async with asyncio.timeout(self._patience()):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+            if idle <= 0:
+                self._explanations.work(EXPLAIN_SECONDS)
+                await asyncio.sleep(PAUSE_SECONDS if self._backlog.busy else 0)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(patience, idle)):
+                    await self._changed.wait()
         self._explanations.work(EXPLAIN_SECONDS)  # a little even if changes never end
         await asyncio.sleep(BATCH_SECONDS)
 
-    def _patience(self) -> float:
-        due = self._backlog.next_time()
-        return IDLE_SECONDS if due is None else max(0.0, min(IDLE_SECONDS, due - self._now()))
+    def _until(self, moment: float | None) -> float:
+        return IDLE_SECONDS if moment is None else min(IDLE_SECONDS, moment - self._now())
 
     async def _round(self) -> None:
         changes = self._changes.take()
