@@ -126,10 +126,10 @@ class FallbackCluster:
     async def remove(self, pod: Json) -> None:
         await self.client.delete(kinds.PODS, pod["metadata"]["name"], namespace=pod["metadata"]["namespace"], grace=0)
 
-    async def book(self) -> Json:
+    async def stored_promises(self) -> Json:
         found = await self.client.get(kinds.CONFIG_MAPS, names.FALLBACK_PROMISES, namespace=NAMESPACE)
-        book: Json = json.loads((found.get("data") or {}).get("book") or "{}")
-        return book
+        stored: Json = json.loads((found.get("data") or {}).get("book") or "{}")
+        return stored
 
 
 @asynccontextmanager

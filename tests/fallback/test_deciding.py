@@ -126,7 +126,7 @@ async def test_f04_promises_alone_justify_no_fallback_the_answer_waits_and_then_
         for _ in range(2):  # promised, then refused by the quota
             with pytest.raises(errors.Forbidden):
                 await it.create(fallback_pod(owner="refused"))
-        assert len((await it.book())["promises"]) == 2
+        assert len((await it.stored_promises())["promises"]) == 2
         with pytest.raises(errors.TooManyRequests, match="retry in a moment"):
             await it.create(fallback_pod(owner="refused"))
 
@@ -147,7 +147,7 @@ async def test_d05_f04_dry_runs_promise_nothing() -> None:
     async with fallback_cluster() as it:
         for _ in range(20):
             assert asked(await it.create(fallback_pod(), dry_run=True)) == TWO
-        assert "promises" not in await it.book()
+        assert "promises" not in await it.stored_promises()
         assert await burst(it, 20) == {"2g.20gb": 12, "1g.10gb": 8}
         assert asked(await it.create(fallback_pod(), dry_run=True)) == ONE
 

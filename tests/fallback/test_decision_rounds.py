@@ -83,7 +83,7 @@ async def test_f04_one_question_that_fails_is_told_to_ask_again_and_all_others_a
         assert bad.outcome is Outcome.RETRY
         assert "see the log of the webhook" in bad.trouble
         assert not at.work.done()
-        assert {each["id"] for each in (await at.cluster.book())["promises"]} == {"a", "c"}
+        assert {each["id"] for each in (await at.cluster.stored_promises())["promises"]} == {"a", "c"}
 
 
 async def test_f04_a_round_that_fails_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +103,4 @@ async def test_f04_one_review_sent_twice_at_once_is_answered_twice_and_promised_
     async with at_work() as at:
         decisions = await asyncio.gather(at.rounds.ask(case("same")), at.rounds.ask(case("same")))
         assert [decision.outcome for decision in decisions] == [Outcome.PLACED] * 2
-        assert len((await at.cluster.book())["promises"]) == 1
+        assert len((await at.cluster.stored_promises())["promises"]) == 1

@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from apportion.admission.fallback import promises
-from apportion.admission.fallback.promises import Ages, Book, Promise, Sighting
+from apportion.admission.fallback.promises import Ages, Promise, Sighting, StoredPromises
 from apportion.core.facts import SlicePlacement
 
 LIFETIME = 30.0
 
 
 class Reader:
-    """A replica that keeps what it knows of the book's age; it began to count at some time of its own."""
+    """A replica that keeps what it knows of the age of the promises; it began to count at some time of its own."""
 
     def __init__(self) -> None:
         self.elapsed = 7.0
         self.ages = Ages(LIFETIME, lambda: self.elapsed)
 
-    def tidied(self, book: Book, sightings: promises.Sightings | None = None) -> Book:
-        self.ages.look(book)
-        return promises.tidied(book, sightings or {}, self.ages)
+    def tidied(self, stored: StoredPromises, sightings: promises.Sightings | None = None) -> StoredPromises:
+        self.ages.look(stored)
+        return promises.tidied(stored, sightings or {}, self.ages)
 
-    def demand(self, book: Book) -> int:
-        self.ages.look(book)
-        return self.ages.demand(book)
+    def demand(self, stored: StoredPromises) -> int:
+        self.ages.look(stored)
+        return self.ages.demand(stored)
 
 
 def promise(number: int, kind: str = "k", at: float = 100.0) -> Promise:
@@ -37,12 +37,12 @@ def promise(number: int, kind: str = "k", at: float = 100.0) -> Promise:
 
 
 def test_f04_a_pod_that_is_seen_ends_exactly_one_promise() -> None:
-    book = Book()
+    stored = StoredPromises()
     for number in range(3):
-        book = promises.added(book, promise(number), {})
+        stored = promises.added(stored, promise(number), {})
     seen = {"k": {"uid-a": Sighting(7, 101.0)}}
     reader = Reader()
-    once = reader.tidied(book, seen)
+    once = reader.tidied(stored, seen)
     assert [left.id for left in once.promises] == ["1", "2"]
     assert once.pods == 7
     assert reader.tidied(once, seen) == once
@@ -50,48 +50,48 @@ def test_f04_a_pod_that_is_seen_ends_exactly_one_promise() -> None:
 
 def test_f04_versions_that_begin_anew_hold_nobody_up_for_long() -> None:
     reader = Reader()
-    book = reader.tidied(promises.added(Book(), promise(0), {}), {"k": {"a": Sighting(900, 101.0)}})
-    assert reader.demand(book) == 900
+    stored = reader.tidied(promises.added(StoredPromises(), promise(0), {}), {"k": {"a": Sighting(900, 101.0)}})
+    assert reader.demand(stored) == 900
     reader.elapsed += LIFETIME + 1
-    assert reader.demand(book) == 0
-    later = promises.added(book, promise(1, at=200.0), {})
+    assert reader.demand(stored) == 0
+    later = promises.added(stored, promise(1, at=200.0), {})
     assert reader.demand(reader.tidied(later, {"k": {"b": Sighting(5, 201.0)}})) == 5
 
 
 def test_f04_pods_that_were_there_before_end_no_promise() -> None:
     there = {"k": {"uid-a": Sighting(7, 99.0)}}
-    book = promises.added(Book(), promise(0), there)
-    assert Reader().tidied(book, there).promises == book.promises
+    stored = promises.added(StoredPromises(), promise(0), there)
+    assert Reader().tidied(stored, there).promises == stored.promises
 
 
 @pytest.mark.parametrize("at", [-1e9, 100.0, 1e12], ids=["written-long-ago", "now", "in-the-future"])
 def test_f04_promises_end_after_their_lifetime_by_the_readers_own_clock(at: float) -> None:
-    book = promises.added(Book(), promise(0, at=at), {})
+    stored = promises.added(StoredPromises(), promise(0, at=at), {})
     reader = Reader()
-    assert reader.tidied(book).promises
+    assert reader.tidied(stored).promises
     reader.elapsed += 10.0
-    assert reader.ages.next_end(book) == LIFETIME - 10.0
+    assert reader.ages.next_end(stored) == LIFETIME - 10.0
     reader.elapsed += LIFETIME - 10.0
-    assert reader.tidied(book).promises
+    assert reader.tidied(stored).promises
     reader.elapsed += 1.0
-    assert not reader.tidied(book).promises
-    assert reader.ages.next_end(book) == 0.0
-    assert reader.ages.next_end(Book()) is None
+    assert not reader.tidied(stored).promises
+    assert reader.ages.next_end(stored) == 0.0
+    assert reader.ages.next_end(StoredPromises()) is None
 
 
 def test_f04_what_was_struck_out_and_comes_again_is_new() -> None:
     reader = Reader()
-    book = promises.added(Book(), promise(0), {})
-    reader.tidied(book)
-    reader.tidied(Book())
+    stored = promises.added(StoredPromises(), promise(0), {})
+    reader.tidied(stored)
+    reader.tidied(StoredPromises())
     reader.elapsed += LIFETIME + 1
-    assert reader.tidied(book).promises
+    assert reader.tidied(stored).promises
 
 
 def test_f04_a_book_is_bounded() -> None:
-    assert Book(tuple(promise(n) for n in range(promises.MOST_PROMISES))).full
-    assert Book(seen={"k": ("x" * 10,) * 60_000}).full
-    full = Book(
+    assert StoredPromises(tuple(promise(n) for n in range(promises.MOST_PROMISES))).full
+    assert StoredPromises(seen={"k": ("x" * 10,) * 60_000}).full
+    full = StoredPromises(
         tuple(
             Promise(f"{n:036}", 1.0, "k" * 20, "n" * 63, resources={f"nvidia.com/mig-{i}g.20gb": 1 for i in range(8)})
             for n in range(promises.MOST_PROMISES)
@@ -113,8 +113,8 @@ def test_f04_a_book_is_bounded() -> None:
     )
 )
 def test_f04_a_book_reads_back_what_was_written(made: Promise) -> None:
-    book = promises.added(Book(), made, {made.kind: {"u": Sighting(1, 1.0)}})
-    assert Book.decode(book.encode()) == book
+    stored = promises.added(StoredPromises(), made, {made.kind: {"u": Sighting(1, 1.0)}})
+    assert StoredPromises.decode(stored.encode()) == stored
 
 
 @dataclasses.dataclass
@@ -127,9 +127,9 @@ class Made:
 
 
 class Replicas(RuleBasedStateMachine):
-    """Two replicas with views of their own age write one book; the test knows the truth.
+    """Two replicas with views of their own age write the same promises; the test knows the truth.
 
-    At any moment, for a replica that may decide (its view is as new as the book demands): pods that came and
+    At any moment, for a replica that may decide (its view is as new as the stored demands): pods that came and
     that it does not see are covered by promises of their kind. The second replica's clock is far ahead.
     """
 
@@ -141,7 +141,7 @@ class Replicas(RuleBasedStateMachine):
         super().__init__()
         self.now = 1000.0
         self.version = 0
-        self.book = Book()
+        self.stored = StoredPromises()
         self.created: list[tuple[int, str, str, float]] = []  # version, kind, uid, time
         self.views = [0, 0]
         self.open: list[Made] = []
@@ -158,12 +158,12 @@ class Replicas(RuleBasedStateMachine):
     @rule(replica=st.sampled_from([0, 1]), kind=st.sampled_from(["a", "b"]))
     def decide(self, replica: int, kind: str) -> None:
         reader = self.readers[replica]
-        if self.views[replica] < reader.demand(self.book):
+        if self.views[replica] < reader.demand(self.stored):
             return  # not before its view is new enough
         self.count += 1
-        book = reader.tidied(self.book, self.sightings(replica))
+        stored = reader.tidied(self.stored, self.sightings(replica))
         made = promise(self.count, kind, self.now + self.AHEAD[replica])
-        self.book = promises.added(book, made, self.sightings(replica))
+        self.stored = promises.added(stored, made, self.sightings(replica))
         self.open.append(Made(kind, made.id))
 
     @rule(data=st.data())
@@ -188,13 +188,13 @@ class Replicas(RuleBasedStateMachine):
     def nothing_is_counted_too_little(self) -> None:
         for replica, view in enumerate(self.views):
             reader = self.readers[replica]
-            if view < reader.demand(self.book):
+            if view < reader.demand(self.stored):
                 continue
-            book = reader.tidied(self.book, self.sightings(replica))
+            stored = reader.tidied(self.stored, self.sightings(replica))
             for kind in ("a", "b"):
                 unseen = [entry for entry in self.created if entry[1] == kind and entry[0] > view]
                 coming = [made for made in self.open if made.kind == kind]
-                covered = [each for each in book.promises if each.kind == kind]
+                covered = [each for each in stored.promises if each.kind == kind]
                 assert len(covered) >= len(unseen) + len(coming)
 
 

@@ -107,6 +107,23 @@ def test_a_parked_pod_waits_for_a_change_or_for_a_long_time() -> None:
     assert backlog.take([]) == [entry]
 
 
+def test_x01_a_change_that_helps_nobody_has_reasons_looked_at_again_before_long() -> None:
+    clock = Clock()
+    backlog = Backlog(clock)
+    backlog.offer(request("a"))
+    (entry,) = backlog.take([])
+    backlog.park(entry, FULL)
+    assert backlog.take([Change(Happened.POD_CAME, "n1")]) == []
+    clock.now += 1
+    assert backlog.take([Change(Happened.POD_CAME, "n1")]) == []
+    assert backlog.next_time() == clock.now - 1 + backlogs.REFRESH_SECONDS, "changes in a row do not put it off"
+    clock.now += backlogs.REFRESH_SECONDS
+    assert backlog.take([]) == [entry]
+    backlog.park(entry, FULL)
+    clock.now += backlogs.REFRESH_SECONDS
+    assert backlog.take([]) == [], "nothing has changed since"
+
+
 def test_a_pod_whose_plan_failed_comes_back_later_and_later() -> None:
     clock = Clock()
     backlog = Backlog(clock)

@@ -218,3 +218,28 @@ def test_a_node_that_goes_and_comes_back_has_its_gpus_and_slices_again(world: Wo
     world.node()
     assert world.view.fleet.nodes["n1"].ready
     assert len(world.view.fleet.nodes["n1"].gpus["GPU-n1"].slices) == 1
+
+
+def test_x04_a_gpu_that_one_pod_leaves_stands_in_for_another_that_had_none(world: World) -> None:
+    world.node()
+    gpu = accelerators.gpu("GPU-whole", mig=False)
+    report = accelerators.accelerator("n1", [gpu], agent_uid="agent-1")
+    world.view.accelerators.changed(None, msgspec.convert(report, NodeAccelerator))
+    first = world.pod("first", gpus=1, node="n1")
+    world.pod("second", gpus=1, node="n1")
+    node = world.view.fleet.nodes["n1"]
+    assert (node.devices_of("uid-first"), node.devices_of("uid-second")) == (("GPU-whole",), ())
+    world.view.pods.changed(first, None)
+    assert node.devices_of("uid-second") == ("GPU-whole",)
+
+
+def test_s09_a_pod_has_the_very_gpu_that_its_agent_reports(world: World) -> None:
+    world.node()
+    world.pod("guessed", gpus=1, node="n1")
+    world.pod("known", gpus=1, node="n1")
+    holders = [{"podUID": "uid-known", "kind": "whole"}]
+    gpus = [accelerators.gpu("GPU-0", mig=False, holders=holders), accelerators.gpu("GPU-1", mig=False)]
+    report = accelerators.accelerator("n1", gpus, agent_uid="agent-1")
+    world.view.accelerators.changed(None, msgspec.convert(report, NodeAccelerator))
+    node = world.view.fleet.nodes["n1"]
+    assert (node.devices_of("uid-known"), node.devices_of("uid-guessed")) == (("GPU-0",), ("GPU-1",))

@@ -1,7 +1,7 @@
 """AdmissionReview v1: what an API server asks, and how it is answered.
 
-The question is read strictly, since whoever can reach the port can send anything. The object inside
-stays as raw bytes until a rule wants it: decoding twice, once to change and once to compare, costs less
+The request is validated strictly, since any client that reaches the port can send anything. The object inside
+stays as raw bytes until a rule needs it: decoding twice, once to change and once to compare, costs less
 than copying.
 """
 

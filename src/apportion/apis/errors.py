@@ -1,4 +1,4 @@
-"""What can be wrong with what people write, as one tree.
+"""Errors in user input, as one tree.
 
     ApportionError
     └── InputError          names the field, the value and the fix
@@ -6,7 +6,7 @@
         ├── ProfileError    a MIG profile that is misspelt or that no GPU model has
         ├── RequestError    a pod that asks for something that can never be right
         └── CatalogError    a GPU model whose geometry contradicts itself
-    └── LedgerError         a change that would oversell a GPU or contradict the books
+    └── LedgerError         a change that would overcommit a GPU or contradict the ledger
 
 Every leaf carries a stable `code`, so that callers decide by code and never by text.
 """
@@ -21,7 +21,7 @@ class ApportionError(Exception):
 
 
 class InputError(ApportionError):
-    """Something that a person wrote, with the place to look at and what to write instead."""
+    """Invalid user input, with the field, the value and a valid alternative."""
 
     code = "InvalidInput"
 
@@ -55,7 +55,7 @@ class CatalogError(InputError):
 
 
 class LedgerError(ApportionError):
-    """A change refused because the books would no longer add up."""
+    """A change that the ledger does not allow."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -66,6 +66,6 @@ _SHOWN = 80
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: quoted, and cut if someone sent a novel."""
+    """A value as an error shows it: quoted, and shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

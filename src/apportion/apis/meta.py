@@ -1,7 +1,7 @@
 """Object metadata as every Kubernetes object carries it: only the fields that we read.
 
-The Structs ignore fields they do not know, so they are for reading; whoever must keep foreign fields
-(an update of somebody else's object) works on plain dicts or sends a patch.
+The Structs ignore fields they do not know, so they are for reading; code that must keep foreign fields
+(an update of an object of another program) uses plain dicts or sends a patch.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class MigConfigError(InputError):
 
 @dataclass(frozen=True)
 class Wish:
-    """One slice that somebody wants on a GPU; without a position any place will do."""
+    """One slice of a layout; without a position any placement is valid."""
 
     profile: str
     position: int | None = None

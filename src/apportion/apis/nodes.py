@@ -1,4 +1,4 @@
-"""Nodes as they stand on the wire: the fields that we read, nothing else."""
+"""Nodes: the fields that Apportion reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods as they stand on the wire: the fields that we read, nothing else.
+"""Pods: the fields that Apportion reads.
 
 For reading only. Whoever changes a pod works on its JSON, so that fields unknown here survive.
 """

@@ -1,6 +1,6 @@
 """What a pod asks for, read once.
 
-`parse_pod` turns the wire form into a `Request`; nobody else looks at annotations, limits or init
+`parse_pod` turns the wire form into a `Request`; no other code reads annotations, limits or init
 containers. Amounts are integers: CPU in milli, memory in bytes, GPU memory in MiB, shares in milli-GPU.
 """
 

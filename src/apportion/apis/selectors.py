@@ -1,4 +1,4 @@
-"""Label selectors and node selector terms as they stand on the wire, and what they match.
+"""Label selectors and node selector terms, and what they match.
 
 Two families share the operators: a LabelSelector on pods and namespaces (In, NotIn, Exists,
 DoesNotExist) and a NodeSelectorTerm (also Gt and Lt, and fields). A null label selector matches

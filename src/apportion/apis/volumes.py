@@ -1,4 +1,4 @@
-"""Volumes, claims to them and their classes as they stand on the wire: the fields that we read."""
+"""Persistent volumes, their claims and their classes: the fields that Apportion reads."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def fixed(authorization: str) -> Credentials:
 
 
 def token_file(path: Path) -> Credentials:
-    """The token of a file that somebody else renews (a kubelet does): read again every few seconds."""
+    """The token of a file that another program renews (for example a kubelet): read again every few seconds."""
     cached: dict[str, str] = {}
     read_at = float("-inf")
 

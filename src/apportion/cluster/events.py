@@ -69,7 +69,7 @@ class _Note:
     reason: str
     message: str
     at: str
-    moment: str = ""  # stands in the name of an event whose order within a second matters
+    moment: str = ""  # part of the name of an event whose order within a second matters
 
     @property
     def key(self) -> str:

@@ -48,7 +48,7 @@ class Informer(Generic[T]):
         watch_seconds: int = WATCH_SECONDS,
         resync_seconds: float | None = None,
     ) -> None:
-        """`resync_seconds`: how often listeners are told of every object again, as unchanged (old is new)."""
+        """`resync_seconds`: how often listeners receive every object again, as unchanged (old is new)."""
         self.kind = kind
         self._client = client
         self._into = into

@@ -72,12 +72,12 @@ class Election:
         self._renewed: float | None = None
 
     def holds(self) -> bool:
-        """True while nobody else can have taken the lease. Ask right before every write."""
+        """True while no other process can have taken the lease. Check right before every write."""
         return self._renewed is not None and self._now() < self._renewed + self._renew_deadline
 
     @property
     def leader(self) -> str:
-        """Who held the lease when we last looked; empty if nobody did."""
+        """The holder of the lease at the last check; empty if there was none."""
         return (self._seen.lease.spec.holder_identity or "") if self._seen else ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
-    """What tells one object from another, and one version of it from the next."""
+    """What identifies an object, and a version of it."""
 
     namespace: str
     name: str

@@ -165,7 +165,10 @@ class Fleet:
         """Which whole GPUs pods of a node have, as the kubelet recorded it; for other pods any free ones stand in."""
         state = self.nodes.get(node)
         known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
-        if state is None or all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items()):
+        if state is None:
+            return
+        same = all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items())
+        if same and not state.lacks_devices:
             return
         self._note(self._restore_gpus, node, _offer_of(state))
         state.reassign_devices(known)

@@ -198,6 +198,12 @@ class NodeState:
             self._give_devices(self.pods[uid], self.wholes.get(uid, ()))
         self.place_reservations()
 
+    @property
+    def lacks_devices(self) -> bool:
+        """A pod with whole GPUs has none written down though one is free: others held them when it came."""
+        asked = self.used.get(names.NVIDIA_GPU, 0) - self.reservation_pods
+        return asked > sum(map(len, self.wholes.values())) and any(gpu.takes_whole for gpu in self.gpus.values())
+
     def present(self, uuids: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(uuid for uuid in uuids if uuid in self.gpus)
 

@@ -1,6 +1,6 @@
 """Replays of the openb trace through the core and through published policies.
 
-One pod at a time in the given order; nothing leaves, nothing moves, nobody looks ahead; a pod that does not fit
+One pod at a time in the given order; no pod leaves or moves, and no policy looks ahead; a pod that does not fit
 is dropped. The core may know the statistics of the request list, as the published policy does, or learn them.
 """
 

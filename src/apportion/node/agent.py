@@ -213,7 +213,7 @@ class Agent:
         try:
             await self._registrar.run()
         finally:
-            # First nobody sends pods here any more, then the kubelet loses its plugins.
+            # First the scheduler stops sending pods, then the kubelet loses its plugins.
             try:
                 await self._farewell()
             finally:

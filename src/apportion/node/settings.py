@@ -1,4 +1,4 @@
-"""What an agent must be told."""
+"""Settings of an agent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The fields of the planes that a DASOperator sets: driver, nodes, log level, runtime class.
 
-Only these fields are applied, with our own field manager; all other fields belong to whoever installed the
+Only these fields are applied, with our own field manager; all other fields belong to the installer of the
 planes. A field that the DASOperator no longer sets is released. A node selector is atomic, so the operator owns
 the node selector of the agents: additional labels belong in the DASOperator.
 """
@@ -49,7 +49,7 @@ def body(plane: Plane, spec: DASOperatorSpec, namespace: str) -> dict[str, Any]:
 
 
 def holds(plane: Plane, spec: DASOperatorSpec, template: dict[str, Any]) -> bool:
-    """True if the workload already has the desired values, whoever set them."""
+    """True if the workload already has the desired values, regardless of who set them."""
     pod = template.get("spec") or {}
     containers = {container.get("name"): container for container in pod.get("containers") or []}
     entries = containers.get(plane.container, {}).get("env") or []

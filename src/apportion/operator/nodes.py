@@ -1,4 +1,4 @@
-"""Nodes that cannot serve slices until somebody intervenes, as reported by their agents."""
+"""Nodes that cannot serve slices without intervention, as reported by their agents."""
 
 from __future__ import annotations
 

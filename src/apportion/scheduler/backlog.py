@@ -21,6 +21,7 @@ from apportion.scheduler.changes import Changes
 
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 30.0
+REFRESH_SECONDS = 60.0  # how long a reason may be out of date: a change that helps nobody can alter what is told
 LOOK_AGAIN_SECONDS = 300.0  # a safety net: a parked pod is looked at now and then without any reason
 
 
@@ -82,6 +83,7 @@ class Backlog:
         self._under_way: set[str] = set()
         self._timers: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}  # of several times of a group the earliest counts
+        self._refresh_at = math.inf  # when every parked group is looked at again, because something changed
 
     def __len__(self) -> int:
         """Pods that wait."""
@@ -141,6 +143,7 @@ class Backlog:
         self._pass_time()
         happened = Changes(changes)
         if happened and self.count(Stage.PARKED):
+            self._refresh_at = min(self._refresh_at, self._now() + REFRESH_SECONDS)
             for entry in self._entries.values():
                 if (
                     entry.stage is Stage.PARKED
@@ -183,7 +186,10 @@ class Backlog:
         """When a group is due by the clock alone."""
         while self._timers and self._timers[0][1] not in self._entries:
             self._due.pop(heapq.heappop(self._timers)[1], None)
-        return self._timers[0][0] if self._timers else None
+        if not self._entries:
+            self._refresh_at = math.inf
+        due = min(self._timers[0][0] if self._timers else math.inf, self._refresh_at)
+        return due if due < math.inf else None
 
     def _at(self, moment: float, key: str) -> None:
         if moment < self._due.get(key, math.inf):
@@ -196,9 +202,16 @@ class Backlog:
             moment, key = heapq.heappop(self._timers)
             if self._due.get(key) == moment:
                 del self._due[key]
-            entry = self._entries.get(key)
-            if entry is not None and entry.stage is Stage.PARKED and entry.refusal is not None:
-                self._make_ready(entry)
+            if key in self._entries:
+                self._wake(self._entries[key])
+        if self._refresh_at <= now:
+            self._refresh_at = math.inf
+            for entry in self._entries.values():
+                self._wake(entry)
+
+    def _wake(self, entry: Waiting) -> None:
+        if entry.stage is Stage.PARKED and entry.refusal is not None:
+            self._make_ready(entry)
 
     def _make_ready(self, entry: Waiting) -> None:
         entry.stage = Stage.READY

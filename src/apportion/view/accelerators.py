@@ -115,12 +115,9 @@ class Accelerators:
             self._changes.note(Happened.NODE_CHANGED, node)
 
     def assign_devices(self, node: str) -> None:
-        """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it."""
-        report = self._reports.get(node)
-        if report is None or not report.whole:
-            return
+        """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it, and others free ones."""
         before = self._free_gpus(node)
-        self._fleet.set_devices(node, dict(report.whole))
+        self._fleet.set_devices(node, dict(self._reports.get(node, Report()).whole))
         if self._free_gpus(node) != before:
             self._changes.note(Happened.NODE_CHANGED, node)
 

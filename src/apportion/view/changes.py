@@ -1,6 +1,6 @@
 """What happened to the fleet, as a log with positions that any number of readers follow.
 
-The log is bounded: a reader that lags behind is told to look at everything.
+The log is bounded: a reader that is too far behind has to read everything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ChangeLog:
         self._listeners: list[Callable[[], None]] = []
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call the listener after each change; it must not read the fleet there, only wake somebody who does."""
+        """Call the listener after each change; it must not read the fleet there, only wake the code that does."""
         self._listeners.append(listener)
 
     def note(self, kind: Happened, node: str = "", pod: str = "") -> None:

@@ -23,7 +23,7 @@ BY_POD, BY_NODE, BY_UID = "pod", "node", "uid"
 
 
 class Informers:
-    """Informers that the process has already can be handed in; whoever made them runs them."""
+    """Existing informers of the process can be passed in; they are run by their owner."""
 
     def __init__(
         self,

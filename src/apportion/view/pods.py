@@ -86,7 +86,8 @@ class Pods:
         known = self._fleet.pod_nodes.get(uid)
         if assumed and known == node and old is not None and _only_bound(old, pod):
             self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
-            self._accelerators.assign_devices(node)
+            if self._fleet.nodes[node].pods[uid].whole_gpus:
+                self._accelerators.assign_devices(node)
             return
         request, problem = read(pod)
         if request is None:
@@ -96,7 +97,8 @@ class Pods:
         if known == node and self._fleet.nodes[node].pods[uid] == request:
             return
         self._fleet.add_pod(request, node)
-        self._accelerators.assign_devices(node)
+        if request.whole_gpus:
+            self._accelerators.assign_devices(node)
         if known is not None and known != node:
             self._changes.note(Happened.POD_GONE, known, uid)
         self._changes.note(Happened.POD_CAME, node, uid)
@@ -104,7 +106,10 @@ class Pods:
     def _leave(self, uid: str) -> None:
         node = self._fleet.pod_nodes.get(uid)
         if node is not None:
+            held_gpus = self._fleet.nodes[node].pods[uid].whole_gpus
             self._fleet.remove_pod(uid)
+            if held_gpus:
+                self._accelerators.assign_devices(node)
             self._changes.note(Happened.POD_GONE, node, uid)
 
 

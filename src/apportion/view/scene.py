@@ -1,4 +1,4 @@
-"""Every GPU with its slices and pods, and who waits and why, as plain data for whoever draws it."""
+"""All GPUs with their slices and pods, and pending pods with their reasons, as plain data for display."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _note(node: NodeState) -> str:
 
 
 def _waiting(view: View) -> Iterator[tuple[str, str]]:
-    """Pods of our schedulers without a node, with what they were told; gated ones too."""
+    """Pods of our schedulers without a node, with the message of their condition; including gated pods."""
     pods = sorted((each.pod for each in view.waiting), key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
     for pod in pods:
         if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:

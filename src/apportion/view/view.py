@@ -21,14 +21,14 @@ from apportion.view.waiting import WaitingPods
 class View:
     """Tell it of objects by `view.KIND.changed(old, new)`, in any order; decide on `view.fleet`.
 
-    `volumes` False: nobody tells of volumes, and nothing is decided by them.
+    `volumes` False: volumes are not followed, and do not affect decisions.
     """
 
     def __init__(
         self, catalog: Catalog | None = None, *, volumes: bool = True, now: Callable[[], float] = clock.elapsed
     ) -> None:
         self.fleet = Fleet(catalog or Catalog.shipped())
-        self.fleet.sharing = False  # nobody binds pods with a share of a GPU yet
+        self.fleet.sharing = False  # pods with a share of a GPU cannot be bound yet
         self.changes = ChangeLog()
         self.waiting = WaitingPods()
         self.namespaces = Namespaces(self.fleet)

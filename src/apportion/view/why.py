@@ -41,7 +41,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """`sentence` says it all; `told` is what the pod's condition says, from the scheduler itself."""
+    """`sentence` is the complete answer; `told` is the message of the pod's condition, written by the scheduler."""
 
     pod: str
     state: State

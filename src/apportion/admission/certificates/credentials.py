@@ -195,7 +195,7 @@ class SecretKeeper:
 
 
 class FolderKeeper:
-    """Credentials that somebody else keeps in files: a mounted Secret, cert-manager, a script."""
+    """Credentials that another program maintains in files: a mounted Secret, cert-manager, a script."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -62,13 +62,13 @@ class Regeneration:
                     break
                 except errors.NotFound:
                     break
-                except (errors.Conflict, errors.Invalid):  # it was applied anew between reading and writing
+                except (errors.Conflict, errors.Invalid):  # it was applied again between reading and writing
                     if not tries_left:
                         raise
 
 
 def with_bundle(configuration: dict[str, Any], bundle: bytes) -> dict[str, Any]:
-    """A webhook configuration as it is applied where nobody publishes the bundle later."""
+    """A webhook configuration that contains the bundle when it is applied."""
     text = base64.b64encode(bundle).decode()
     for webhook in configuration.get("webhooks") or []:
         webhook["clientConfig"]["caBundle"] = text

@@ -50,7 +50,7 @@ class Decision:
     promise: Promise | None = None
     node: str = ""
     trouble: str = ""
-    """Of RETRY: why, if it is not that promises stand in the way."""
+    """For RETRY: the reason, unless promises hold the devices."""
 
 
 WAITING = Decision(Outcome.WAIT)

@@ -1,12 +1,12 @@
-"""Where questions are decided, in batches.
+"""Decides fallback requests in rounds.
 
-One round takes all open questions: read the book, strike out what is over, decide one question after the
-other, write the new promises with one compare-and-swap, then answer. If another replica was faster the round
-counts for nothing and is done again on the new book. So any replica may decide, none leads, and a replica
-that dies leaves nothing behind but promises that end by themselves.
+A round takes all open requests: it reads the stored promises, removes those that have ended, decides one request after
+the other, writes the new promises with one compare-and-swap, and answers. If another replica was faster, the round
+is repeated with the new promises. So every replica can decide without a leader, and a replica that dies leaves
+nothing behind but promises that expire.
 
-A fall is final for its pod, and a view of the cluster is always a little old. So before one is answered the
-server is asked whether the pods that stand in the way are really still there.
+A fallback is final for its pod, and a cache is always a little behind. So before a fallback is answered, the API
+server is asked whether the pods that hold the devices still exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from apportion.admission.fallback import deciding, promises
 from apportion.admission.fallback.deciding import WAITING, Case, Decision, Outcome
 from apportion.admission.fallback.occupancy import Occupancy
 from apportion.admission.fallback.promise_store import PromiseStore
-from apportion.admission.fallback.promises import Ages, Book
+from apportion.admission.fallback.promises import Ages, StoredPromises
 from apportion.admission.fallback.recent_pods import RecentPods
 from apportion.apis import kinds
 from apportion.apis.errors import InputError
@@ -147,33 +147,37 @@ class DecisionRounds:
         if not entries:
             return
         self._recent.forget_old()
-        book = await self._store.read()
-        self._ages.look(book)
-        if self._lags(book):
-            await self._catch_up(book)
-        before = book
-        decisions, doubts, book = self._decide_all(entries, promises.tidied(book, self._recent.sightings, self._ages))
+        stored = await self._store.read()
+        self._ages.look(stored)
+        if self._lags(stored):
+            await self._catch_up(stored)
+        before = stored
+        decisions, doubts, stored = self._decide_all(
+            entries, promises.tidied(stored, self._recent.sightings, self._ages)
+        )
         if await self._anyone_gone(doubts):
             self._wake.set()
             return
-        if {promise.id for promise in book.promises} - {promise.id for promise in before.promises}:
+        if {promise.id for promise in stored.promises} - {promise.id for promise in before.promises}:
             try:
-                await self._store.write(book)
+                await self._store.write(stored)
             except errors.Conflict:
                 self._wake.set()
                 return
-            self._ages.look(book)
-        self._next_end = self._ages.next_end(book)
+            self._ages.look(stored)
+        self._next_end = self._ages.next_end(stored)
         for entry, decision in zip(entries, decisions, strict=True):
             if decision.outcome is not Outcome.WAIT:
                 entry.give(decision)
 
-    def _decide_all(self, entries: Sequence[_Entry], book: Book) -> tuple[list[Decision], list[_Doubt], Book]:
+    def _decide_all(
+        self, entries: Sequence[_Entry], stored: StoredPromises
+    ) -> tuple[list[Decision], list[_Doubt], StoredPromises]:
         """One decision after the other on the fleet with all assumptions, which are taken back at the end."""
         decisions = []
-        with self._occupancy.assumed(book.promises):
+        with self._occupancy.assumed(stored.promises):
             for entry in entries:
-                decision, book = self._attempt(entry, book)
+                decision, stored = self._attempt(entry, stored)
                 decisions.append(decision)
             doubts = [
                 _Doubt(entry.case, *self._occupancy.holders(entry.case.request(steps), MOST_NODES_ASKED))
@@ -181,52 +185,52 @@ class DecisionRounds:
                 if _falls(decision)
                 for steps in range(decision.steps + (decision.outcome is not Outcome.PLACED))
             ]
-        return decisions, doubts, book
+        return decisions, doubts, stored
 
-    def _attempt(self, entry: _Entry, book: Book) -> tuple[Decision, Book]:
+    def _attempt(self, entry: _Entry, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
         """Decide; whatever goes wrong is the matter of this one question, and the fleet is left as it was."""
         fleet = self._occupancy.fleet
         mark = fleet.checkpoint()
         try:
-            decided = self._decide(entry.case, book)
+            decided = self._decide(entry.case, stored)
         except InputError as error:  # lower tiers are read only when they are needed
             fleet.rollback(mark)
             entry.fail(error)
-            return WAITING, book
+            return WAITING, stored
         except Exception:
             fleet.rollback(mark)
             log.exception("cannot decide request %s", entry.case.id)
             entry.give(FAILED)
-            return WAITING, book
+            return WAITING, stored
         fleet.release(mark)
         return decided
 
-    def _decide(self, case: Case, book: Book) -> tuple[Decision, Book]:
-        given = book.of(case.id)
+    def _decide(self, case: Case, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
+        given = stored.of(case.id)
         if given is not None:  # written before, but we never heard that it was
-            return Decision(Outcome.PLACED, given.steps, given, given.node), book
+            return Decision(Outcome.PLACED, given.steps, given, given.node), stored
         homes = self._occupancy.fleet.pod_nodes
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}
-        if case.stale or book.full:
-            return WAITING, book
+        if case.stale or stored.full:
+            return WAITING, stored
         decision = deciding.judge(self._occupancy, case, self._now())
         if decision.promise is not None:
-            book = promises.added(book, decision.promise, self._recent.sightings)
-        return decision, book
+            stored = promises.added(stored, decision.promise, self._recent.sightings)
+        return decision, stored
 
-    def _lags(self, book: Book) -> bool:
+    def _lags(self, stored: StoredPromises) -> bool:
         version = self._pods.version
-        return (int(version) if version.isdecimal() else 0) < self._ages.demand(book)
+        return (int(version) if version.isdecimal() else 0) < self._ages.demand(stored)
 
-    async def _catch_up(self, book: Book) -> None:
-        """Wait until our view of the pods is as new as the one on which a promise was struck out."""
-        while self._lags(book):
+    async def _catch_up(self, stored: StoredPromises) -> None:
+        """Wait until our cache of pods is as new as the one with which a promise was removed."""
+        while self._lags(stored):
             self._wake.clear()
             await self._wake.wait()
         self._wake.set()
 
     async def _anyone_gone(self, doubts: Sequence[_Doubt]) -> bool:
-        """Mark cases that pods are in the way of which the server no longer has.
+        """Mark cases whose devices are held by pods that no longer exist on the server.
 
         While it is asked our own view moves on, so what is marked is the pod on the node where the decision saw it:
         a pod that has left since is no reason to wait, but the decision no longer counts.

@@ -2,10 +2,10 @@
 
 The view's fleet has everything that bound pods hold. On top of it pods that are not bound yet, gated ones too, are
 assumed to be on nodes they could run on, oldest first; one that fits nowhere holds nothing. Promises come last.
-Only pods that ask for MIG devices are assumed: nobody else competes for them.
+Only pods that request MIG devices are assumed, because only they compete for them.
 
-Assumptions are in the fleet as long as `assumed` lasts, and nothing may await there. Where each pod was assumed to
-be is remembered, and worked out anew only when the fleet has changed.
+Assumptions are in the fleet as long as `assumed` lasts, and nothing may await there. The assumed node of each pod is
+cached, and computed again only when the fleet has changed.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def wants_mig(request: Request) -> bool:
 
 
 def devices(request: Request) -> dict[str, int]:
-    """The MIG devices of a pod by resource name: how a pod is told from others of its controller."""
+    """The MIG devices of a pod by resource name: which distinguish a pod from others of its controller."""
     prefixes = (names.NVIDIA_MIG_PREFIX, names.SLICE_PREFIX)
     return {name: count for name, count in request.resources.items() if name.startswith(prefixes)}
 

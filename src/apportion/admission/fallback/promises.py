@@ -1,16 +1,15 @@
-"""What was answered a moment ago and has not shown up as a pod yet.
+"""Promises: devices reserved for pods that were admitted a moment ago and have not been observed yet.
 
-All promises stand in one book, an object of the cluster that every replica reads and changes under
-compare-and-swap. A promise ends when its pod is seen, or after a lifetime (its pod was refused later on).
-Clocks of different machines are never compared for that: each reader counts from when it first saw a promise.
+All promises are stored in one object, which every replica reads and changes with compare-and-swap. A promise ends
+when its pod is observed, or after a lifetime (if another webhook rejected the pod). Clocks of different machines are
+never compared: each reader counts from when it first read a promise.
 
-Pods that a controller makes have no name yet when they are reviewed, so a promise knows its pod by
-namespace, controller, name or generateName, and devices; promises that are alike are interchangeable. Each
-pod ends at most one of them: the book remembers, as long as promises of a kind are open, which pods of that
-kind were there before or are accounted for (`seen`).
+Pods of a controller have no name while they are reviewed, so a promise identifies its pod by namespace, controller,
+name or generateName, and devices; equal promises are interchangeable. Each pod ends at most one of them: as long as
+promises of a kind are open, the object records which pods of that kind existed before or have ended one (`seen`).
 
-Whoever strikes out a promise because its pod was seen writes down how new his view of the pods was
-(`pods`). Nobody decides on an older view, else he would see neither the promise nor the pod.
+A replica that removes a promise because it observed the pod records how new its cache of pods was (`pods`). No
+replica decides with an older cache, because it would count neither the promise nor the pod.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _BYTES_PER_POD = 13
 
 
 class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One pod that may come with these devices. `steps` is how far it fell."""
+    """Devices for one pod. `steps` is the number of tiers by which it fell back."""
 
     id: str
     at: float
@@ -41,18 +40,18 @@ class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
     pieces: tuple[SlicePlacement, ...] = ()
 
 
-class Book(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredPromises(msgspec.Struct, frozen=True, omit_defaults=True):
     promises: tuple[Promise, ...] = ()
     seen: dict[str, tuple[str, ...]] = {}
     pods: int = 0
-    """The version of the newest pod for which a promise was struck out."""
+    """The version of the newest pod for which a promise was removed."""
 
     def encode(self) -> str:
         return msgspec.json.encode(self, order="deterministic").decode()
 
     @classmethod
-    def decode(cls, text: str | None) -> Book:
-        """Raises msgspec.DecodeError for what nobody can read."""
+    def decode(cls, text: str | None) -> StoredPromises:
+        """Raises msgspec.DecodeError for invalid text."""
         return msgspec.json.decode(text, type=cls) if text else cls()
 
     def of(self, identity: str) -> Promise | None:
@@ -65,7 +64,7 @@ class Book(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ages:
-    """How long one reader has known what is in the book, by its own clock that only grows.
+    """How long one reader has known the stored promises, by its own monotonic clock.
 
     Another's promise is thus never found older than it is, whatever the time that was written into it.
     """
@@ -76,26 +75,26 @@ class Ages:
         self._since: dict[str, float] = {}
         self._pods = (0, 0.0)
 
-    def look(self, book: Book) -> None:
-        """Call this with every book that was read or written."""
+    def look(self, stored: StoredPromises) -> None:
+        """Call this after every read and write of the promises."""
         now = self._clock()
-        self._since = {promise.id: self._since.get(promise.id, now) for promise in book.promises}
-        if book.pods != self._pods[0]:
-            self._pods = (book.pods, now)
+        self._since = {promise.id: self._since.get(promise.id, now) for promise in stored.promises}
+        if stored.pods != self._pods[0]:
+            self._pods = (stored.pods, now)
 
     def over(self, promise: Promise) -> bool:
         now = self._clock()
         return now - self._since.get(promise.id, now) > self._lifetime
 
-    def demand(self, book: Book) -> int:
+    def demand(self, stored: StoredPromises) -> int:
         """How new a view of the pods must be. After a while all are, and a restored backup counts from less."""
         pods, since = self._pods
-        return 0 if book.pods == pods and self._clock() - since > self._lifetime else book.pods
+        return 0 if stored.pods == pods and self._clock() - since > self._lifetime else stored.pods
 
-    def next_end(self, book: Book) -> float | None:
+    def next_end(self, stored: StoredPromises) -> float | None:
         """Seconds until the next promise is too old."""
         now = self._clock()
-        ends = (self._since.get(promise.id, now) + self._lifetime - now for promise in book.promises)
+        ends = (self._since.get(promise.id, now) + self._lifetime - now for promise in stored.promises)
         return min((max(0.0, end) for end in ends), default=None)
 
 
@@ -123,13 +122,13 @@ def brief(uid: str) -> str:
     return hashlib.sha256(uid.encode()).hexdigest()[:10]
 
 
-def tidied(book: Book, sightings: Sightings, ages: Ages) -> Book:
-    """The book without promises whose pods were seen, and without those that are too old."""
-    seen = dict(book.seen)
-    pods = ages.demand(book)
+def tidied(stored: StoredPromises, sightings: Sightings, ages: Ages) -> StoredPromises:
+    """The promises without those whose pods were observed, and without expired ones."""
+    seen = dict(stored.seen)
+    pods = ages.demand(stored)
     ended: set[str] = set()
-    for kind in dict.fromkeys(promise.kind for promise in book.promises):
-        open_ones = sorted((p for p in book.promises if p.kind == kind), key=lambda p: (p.at, p.id))
+    for kind in dict.fromkeys(promise.kind for promise in stored.promises):
+        open_ones = sorted((p for p in stored.promises if p.kind == kind), key=lambda p: (p.at, p.id))
         known = set(seen.get(kind, ()))
         newcomers = sorted(
             (sighting.created, uid, sighting.version)
@@ -140,14 +139,14 @@ def tidied(book: Book, sightings: Sightings, ages: Ages) -> Book:
             ended.add(promise.id)
             seen[kind] = (*seen.get(kind, ()), brief(uid))
             pods = max(pods, version)
-    left = tuple(p for p in book.promises if p.id not in ended and not ages.over(p))
+    left = tuple(p for p in stored.promises if p.id not in ended and not ages.over(p))
     kinds = {promise.kind for promise in left}
-    return Book(left, {kind: uids for kind, uids in seen.items() if kind in kinds}, pods)
+    return StoredPromises(left, {kind: uids for kind, uids in seen.items() if kind in kinds}, pods)
 
 
-def added(book: Book, promise: Promise, sightings: Sightings) -> Book:
-    """The book with one more promise. Pods of its kind that are there already are not the promised one."""
-    seen = book.seen
+def added(stored: StoredPromises, promise: Promise, sightings: Sightings) -> StoredPromises:
+    """The promises with one more. Existing pods of its kind are not the promised one."""
+    seen = stored.seen
     if promise.kind not in seen:
         seen = {**seen, promise.kind: tuple(sorted(brief(uid) for uid in sightings.get(promise.kind, {})))}
-    return msgspec.structs.replace(book, promises=(*book.promises, promise), seen=seen)
+    return msgspec.structs.replace(stored, promises=(*stored.promises, promise), seen=seen)

@@ -14,7 +14,7 @@ REMEMBER_SECONDS = 120.0
 
 
 class RecentPods:
-    """An informer tells it of pods."""
+    """Receives pods from an informer."""
 
     def __init__(self) -> None:
         self.sightings: dict[str, dict[str, Sighting]] = {}

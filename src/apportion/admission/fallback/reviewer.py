@@ -103,7 +103,7 @@ class Reviewer:
         namespace: Mapping[str, str],
         options: FallbackOptions,
     ) -> bool:
-        """Devices cut beforehand always; slices made on demand only where somebody wrote a ladder (D01)."""
+        """Static devices always; dynamic slices only if fallback tiers are set on the pod or its namespace (D01)."""
         preferred = mechanism.preference(annotations, namespace)
         ours = slices.profiles_of(asked, ours=True)
         theirs = slices.profiles_of(asked, ours=False)

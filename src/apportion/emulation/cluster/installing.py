@@ -81,7 +81,7 @@ def _readiness(kind: Kind, obj: Json) -> str | None:
 
 
 async def _trouble(client: Client, namespace: str, name: str) -> str:
-    """What stands in the way of something, from its first pod that is not ready."""
+    """Why a workload is not ready, from its first pod that is not ready."""
     listing = await client.list(kinds.PODS, namespace=namespace)
     for pod in listing.items:
         if not pod["metadata"]["name"].startswith(f"{name}-") or _is_ready(pod):

@@ -23,7 +23,7 @@ async def program(call: Call, /) -> int:
 
 
 def _unseen(call: Call) -> Machine:
-    """Devices of which nothing but the uuid is known: nobody has mounted a script."""
+    """Devices of which nothing but the uuid is known: no script is mounted."""
     visible = call.env.get(names.VISIBLE_DEVICES, "").split(",")
     found = [uuid for uuid in visible if uuid not in ("", "void", "none")]
     return Machine(tuple(Board(number, uuid, "NVIDIA", 0) for number, uuid in enumerate(found)))

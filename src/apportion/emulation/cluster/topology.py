@@ -10,7 +10,7 @@ pools:
       - {product: NVIDIA A100-PCIE-40GB, count: 2}
       - {product: NVIDIA-H200, count: 4, memoryMiB: 71680, layout: {2g.20gb: 3, 1g.10gb: 1}}
 
-A layout cuts GPUs beforehand; it is written in any dialect of `run.ai/mig.config` and becomes that annotation.
+A layout defines static slices; it has any form of `run.ai/mig.config` and becomes that annotation.
 A kind cluster file together with values of fake-gpu-operator are read as well: see `kind_files`.
 """
 

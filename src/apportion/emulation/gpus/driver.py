@@ -98,7 +98,7 @@ class EmulatedDriver:
         self._write(hardware)
 
     def _warn(self, wanted: Inventory) -> None:
-        """Once: people may emulate what nobody sells, as long as they know it."""
+        """Warn once: models that do not exist can be emulated."""
         for item in wanted.gpus:
             if item.model.emulated and item.product not in self._warned:
                 self._warned.add(item.product)

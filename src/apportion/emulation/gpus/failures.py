@@ -1,4 +1,4 @@
-"""Faults on demand, so that people can see what happens when a GPU does not do as told.
+"""Failure injection for emulated GPUs.
 
 The annotation `apportion.io/emulated-failures` of the Node holds a JSON list:
 
@@ -49,7 +49,7 @@ class Failures:
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str], current: Failures) -> Failures:
-        """The faults asked for; the same text again does not start their counts anew."""
+        """The configured failures; setting the same text again does not reset their counts."""
         text = annotations.get(names.EMULATED_FAILURES, "")
         if text == current.text:
             return current

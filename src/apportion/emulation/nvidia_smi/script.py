@@ -1,7 +1,7 @@
 """`nvidia-smi` as a POSIX shell script, for images that have a shell and little else.
 
-All texts are made beforehand; the script only chooses. Its last line carries the `Machine` itself, for readers that
-can do better than a shell.
+All texts are rendered in advance and the script selects one. Its last line contains the `Machine` as JSON, for
+programs that read it instead of running the script.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Gpus(Form, frozen=True, kw_only=True):
 
 
 class ForeignSlice(Form, frozen=True, kw_only=True):
-    """A slice on the node that nobody in the cluster has asked for."""
+    """A slice on the node that Apportion did not create."""
 
     device: Index = 0
     start: Index

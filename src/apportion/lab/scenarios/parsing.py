@@ -52,7 +52,7 @@ def _convert(raw: Any, form: type[T], field: str) -> T:
 
 
 def _located(text: str, raw: Any, form: type[Form], field: str) -> InputError:
-    """The error with its full path, the value that stands there, and what to write instead."""
+    """The error with its full path, the value, and a valid alternative."""
     message, _, path = text.partition(" - at ")
     where, value = _follow(raw, path.strip("`").rpartition("$")[2])
     where = f"{field}{where}"

@@ -110,7 +110,7 @@ class ClaimStore:
     async def _drop_finalizer(self, claim: AllocationClaim) -> None:
         try:
             await self._without_finalizer(claim)
-        except errors.Conflict:  # somebody wrote to it since we looked
+        except errors.Conflict:  # it was changed since we read it
             current = await self._client.get(
                 kinds.ALLOCATION_CLAIMS, claim.name, namespace=self._namespace, into=AllocationClaim
             )

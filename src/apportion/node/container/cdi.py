@@ -1,11 +1,11 @@
 """CDI files: how a container gets its environment from a device name that the kubelet passes on.
 
 One file per device name, because two files that define one name make it unresolvable. The name is
-made of the resource and the device ids alone, since that is all the kubelet tells us when it allocates;
+made of the resource and the device ids alone, since the kubelet passes nothing else when it allocates;
 so a file can pass from a pod that went to the next one that got its ids. It says whose it is, and is
 removed only for that pod.
 
-Comparing and removing happen without giving way to other tasks: nobody can rewrite a file in between.
+Comparing and removing happen without an await in between, so no other task can rewrite the file.
 """
 
 from __future__ import annotations

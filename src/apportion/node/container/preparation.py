@@ -70,7 +70,7 @@ class Preparation:
         self._running: dict[tuple[PodUID, str], asyncio.Task[None]] = {}
 
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
-        """Prepare the container that holds these ids. A caller that gives up does not stop the work."""
+        """Prepare the container that holds these ids. The work continues if the caller stops waiting."""
         holder = await self._allocations.holder(resource, ids, patience=self._patience)
         container = await self._last_container.of(holder.pod_uid, holder.containers)
         key = (holder.pod_uid, container)
@@ -96,7 +96,7 @@ class Preparation:
     def _done(self, key: tuple[PodUID, str], task: asyncio.Task[None]) -> None:
         self._running.pop(key, None)
         if not task.cancelled():
-            task.exception()  # whoever still waits gets it; if nobody does, the claims show it
+            task.exception()  # raised in callers that still wait; the claims show it in any case
 
     async def _prepare(self, holder: Holder, container: str) -> None:
         async with self._locks.pod(holder.pod_uid):

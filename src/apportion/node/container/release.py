@@ -80,7 +80,7 @@ class Release:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _orphans(self, uid: PodUID, found: list[AllocationClaim]) -> list[SliceRecord]:
-        """Slices whose claim somebody removed by force."""
+        """Slices whose claim was deleted by force."""
         named = {claim.name for claim in found}
         return [entry for entry in self._records.of_pod(uid) if entry.claim not in named]
 

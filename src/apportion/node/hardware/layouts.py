@@ -93,7 +93,7 @@ class Layouts:
         return changed
 
     async def _lay_out_if_empty(self, gpu: Gpu, layout: Layout | None, driver: LaysOut) -> bool:
-        if await self._busy(gpu):  # asked first without the lock: a GPU that is slow holds up nobody else
+        if await self._busy(gpu):  # checked first without the lock, so that a slow GPU does not block others
             return False
         async with self._locks.gpu(gpu.uuid):
             if await self._busy(gpu):

@@ -42,8 +42,8 @@ class ProfileFacts:
 class Gpu:
     """One GPU. It can be cut only if `sliced` (MIG mode is on); `fault` says why it is not healthy.
 
-    `fixed` are slices that were cut beforehand: containers get these, and no others are made on this GPU.
-    It is None where nobody has laid the GPU out.
+    `fixed` are static slices: containers get these, and no others are created on this GPU.
+    It is None if the GPU has no static layout.
     """
 
     uuid: DeviceUUID
@@ -132,7 +132,7 @@ class Partitioner(Protocol):
         """All GPUs with their profiles, their places and their health, in a stable order."""
 
     async def slices(self) -> Sequence[Slice]:
-        """Every slice on every GPU that answers, whoever made it."""
+        """Every slice on every GPU that responds, including slices of other programs."""
 
     async def create(self, place: Place) -> Slice:
         """Make the slice at exactly this place; each one gets a uuid that never was before."""
@@ -148,7 +148,7 @@ class Partitioner(Protocol):
 
 @runtime_checkable
 class LaysOut(Protocol):
-    """A partitioner whose GPUs can be cut beforehand."""
+    """A partitioner whose GPUs can have a static layout."""
 
     async def lay_out(self, gpu: DeviceUUID, layout: Layout | None) -> None:
         """Give an empty GPU this layout; None gives back the mode that it has by itself."""

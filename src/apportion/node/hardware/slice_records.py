@@ -3,7 +3,7 @@
 An entry reserves a place and is struck out only after its claim is gone. `making` is written directly
 before the slice is made, the uuid directly after. So whatever instruction the agent dies at, the records say
 which places are spoken for and which slices on the GPUs are ours: the one with the entry's uuid, or, while
-it was being made, the one at the entry's place. Any other slice is somebody else's and is left alone.
+it was being made, the one at the entry's place. Any other slice belongs to another program and is not changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class SliceRecord(msgspec.Struct, rename="camel", frozen=True):
     """One slice: of which claim, whose pod, where; and its uuid once it was made.
 
-    Books of older agents lack `making`: what they had not finished is nobody's, and is left alone.
+    Records of older agents lack `making`: their incomplete slices have no owner and are not changed.
     """
 
     claim: ClaimName

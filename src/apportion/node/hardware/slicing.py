@@ -67,7 +67,7 @@ class Slicing:
         async with self._locks.gpu(entry.place.gpu):
             found = await self._at(entry.place)
             if found is not None and not entry.owns(found):
-                return  # ours went with a reset of the GPU or was never made, and this is somebody else's
+                return  # ours was lost in a reset of the GPU or never created; this slice belongs to another program
             if not entry.uuid and not entry.making:
                 return  # reserved, and never made
             await self._driver.destroy(entry.place)  # also if nothing is seen: a lost GPU shows nothing

@@ -1,7 +1,7 @@
 """How many devices of each resource a node announces to its kubelet.
 
 A profile's devices are counted as if the GPUs held nothing else: whether a slice fits beside the
-others is the scheduler's business, and the kubelet must never stand in its way. The same for memory:
+others is decided by the scheduler, and the kubelet must never prevent it. The same for memory:
 a GPU counts for as many GB as its fullest legal layout adds up to, if that is more than it has.
 """
 
@@ -65,7 +65,7 @@ def choose_healthy(ids: Sequence[str], healthy: int, allocated: frozenset[str]) 
 
 @functools.cache
 def model_of(gpu: Gpu) -> Model:
-    """The geometry as the hardware tells it, filled in from the catalogue."""
+    """The geometry reported by the hardware, completed from the catalog."""
     known = Catalog.shipped().find(gpu.model, gpu.memory_mib)
     return Model.from_discovery(gpu.model, gpu.memory_mib, gpu.profiles, known)
 

@@ -1,6 +1,6 @@
 """Who holds the devices that a kubelet allocates by id: whole GPUs and static slices.
 
-The kubelet's checkpoint names the pods, but keeps those that have ended until somebody asks for devices
+The kubelet's checkpoint names the pods, but keeps those that have ended until devices are requested
 again. So a device is held while its pod has not ended by the API, or while the kernel still runs it.
 """
 
@@ -52,7 +52,7 @@ class DeviceHolders:
         return [holding for holding in found if holding.pod_uid in alive]
 
     def by_device(self) -> dict[str, DeviceHolder]:
-        """Who holds each device, as the NodeAccelerator tells it."""
+        """The holder of each device, as reported in the NodeAccelerator."""
         return {
             device: DeviceHolder(pod_uid=holding.pod_uid, kind=self._kind(holding))
             for holding in self.live()

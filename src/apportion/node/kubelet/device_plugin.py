@@ -36,7 +36,7 @@ class Device:
 
 
 class Plugin(rpc.DevicePluginServicer):
-    """Serves one resource. Without `prepare` the kubelet is told not to call PreStartContainer."""
+    """Serves one resource. Without `prepare` the kubelet does not call PreStartContainer."""
 
     def __init__(self, resource: str, *, allocate: Allocate, prepare: Prepare | None = None) -> None:
         self.resource = resource
@@ -83,7 +83,7 @@ class Plugin(rpc.DevicePluginServicer):
 
     @property
     def reachable(self) -> bool:
-        """False once somebody removed the socket, as a starting kubelet does."""
+        """False if the socket was removed, as a starting kubelet does."""
         return self._server is not None and self._socket is not None and self._socket.exists()
 
     async def stop(self) -> None:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def devices(gpus: Sequence[Gpu], draining: frozenset[str], held: Callable[[], set[str]]) -> dict[str, list[Device]]:
-    """What the kubelet is told, by resource. `nvidia.com/gpu` is always among it, if only with nothing."""
+    """The devices for the kubelet, by resource. `nvidia.com/gpu` is always included, possibly without devices."""
     found: dict[str, list[Device]] = {names.NVIDIA_GPU: []}
     kept = held() if draining else set[str]()
     for gpu in gpus:

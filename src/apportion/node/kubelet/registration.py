@@ -42,7 +42,7 @@ class Registrar:
         self._plugins[plugin.resource] = plugin
 
     async def remove(self, resource: str) -> None:
-        """Serve a resource no longer: somebody else does."""
+        """Stop serving a resource, because another device plugin serves it."""
         plugin = self._plugins.pop(resource, None)
         self._registered.pop(resource, None)
         if plugin is not None:
@@ -119,7 +119,7 @@ class Registrar:
         return found.st_dev, found.st_ino, found.st_ctime_ns
 
     def _remove_leftovers(self) -> None:
-        """Sockets of an agent that was killed answer nobody."""
+        """Sockets of a killed agent do not respond."""
         with contextlib.suppress(OSError):
             for path in self._folder.glob(f"{SOCKET_PREFIX}*.sock"):
                 path.unlink(missing_ok=True)

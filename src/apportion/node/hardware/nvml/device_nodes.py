@@ -1,7 +1,7 @@
 """The files under /dev with which a container reaches its devices.
 
 A slice is reached through its GPU's file plus two capability files, of its GPU instance and of its compute
-instance. Their numbers stand in a list of the kernel driver, by the GPU's minor number and the instances' ids.
+instance. Their numbers are in a list of the kernel driver, by the GPU's minor number and the instances' ids.
 """
 
 from __future__ import annotations

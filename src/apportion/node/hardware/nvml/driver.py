@@ -95,7 +95,7 @@ class NvmlDriver:
         return await asyncio.get_running_loop().run_in_executor(self._threads, guarded)
 
     def _forget(self) -> None:
-        """The driver was reloaded: begin anew with the next call."""
+        """The driver was reloaded: initialize again with the next call."""
         self._started = False
         self._health.forget()
 
@@ -166,7 +166,7 @@ class NvmlDriver:
                     told = f" (process {', '.join(users)})" if users else ""
                     raise Busy(f"{place}: it is in use{told}") from None
                 except pynvml.NVMLError_NotFound:
-                    return  # somebody else was faster
+                    return  # already destroyed
 
     def _processes(self) -> list[Process]:
         found: list[Process] = []
