@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from apportion.apis import names
 from apportion.apis.noderules import HostPort
@@ -16,6 +17,14 @@ PODS = "pods"
 MILLI = 1000
 MOST_CPU = 10**7  # milli: what a node has beyond ten thousand cores makes no difference to any price
 MOST_GPUS = 1024  # of one node; more are not looked at
+
+
+class Offer(NamedTuple):
+    """CPU, GPUs that are shared or given whole, and their product."""
+
+    cpu: int
+    gpus: int
+    product: str
 
 
 class NodeState:
@@ -57,7 +66,7 @@ class NodeState:
         self.reserved: dict[str, Reservation] = {}
         self.reserved_amounts: dict[str, int] = {}  # what reservations hold, as far as no leaving pod holds it for them
         self.reserved_devices: dict[str, tuple[str, ...]] = {}  # reservation -> whole GPUs that stand in for it
-        self.offered: tuple[int, int, str] | None = None
+        self.offered: Offer | None = None
         self.version = 0
 
     def touch(self) -> None:
@@ -81,12 +90,12 @@ class NodeState:
         shared = sum(1 for gpu in self.gpus.values() if gpu.shares)
         return max(0, shared - self.reservation_pods) if shared else 0
 
-    def offer(self) -> tuple[int, int, str] | None:
-        """What the node brings to the fleet: CPU, GPUs and their product."""
+    def offer(self) -> Offer | None:
+        """What the node brings to the fleet."""
         if self.facts is None:
             return None
         product = self.facts.labels.get(names.GPU_PRODUCT_LABEL, "")
-        return self.facts.allocatable.get("cpu", 0), self.gpu_count, product
+        return Offer(self.facts.allocatable.get(CPU, 0), self.gpu_count, product)
 
     @property
     def gpu_count(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from apportion.apis.request import Request
@@ -41,11 +41,11 @@ class Waiting:
     refusal: Refusal | None = None
     attempts: int = 0
     not_before: float = 0.0
+    key: str = field(init=False)
     _class: tuple[Group, frozenset[str], bool, Hashable] | None = None
 
-    @property
-    def key(self) -> str:
-        return self.group.key
+    def __post_init__(self) -> None:
+        self.key = self.group.key
 
     def class_on(self, fleet: Fleet) -> Hashable:
         """Equal for groups that are decided alike on this fleet."""

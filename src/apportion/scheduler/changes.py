@@ -28,7 +28,7 @@ class Changes:
 
     def can_help(self, group: Group, refusal: Refusal) -> bool:
         """Groups that ask for the same share their refusal, so thousands of them cost one look."""
-        if self._missed or not self._pods.isdisjoint(group.uids):
+        if self._missed or any(member.uid in self._pods for member in group.members):
             return True
         key = id(refusal)
         known = self._known.get(key)

@@ -123,6 +123,7 @@ class Rounds:
             else:
                 metrics.DECISIONS.labels("refused").inc()
                 self._refuse(entry, outcome)
+        await asyncio.sleep(0)  # what was decided is being written while the others are parked
         metrics.DECISIONS.labels("refused").inc(len(left))
         async for entry in self._in_turns([entry for entry, _ in left.values()]):
             if entry.group is left[entry.key][1]:  # else it asks for something else by now, and is ready again
@@ -141,7 +142,7 @@ class Rounds:
     def _decide(self, entry: Waiting, unschedulable: set[Hashable]) -> Statement | Refusal | None:
         """None if no node has a place, which is to be explained later."""
         group, fleet = entry.group, self._view.fleet
-        held = tuple(each for uid in group.uids if fleet.holds(uid) for each in fleet.slices_of(uid))
+        held = tuple(each for pod in group.members if fleet.holds(pod.uid) for each in fleet.slices_of(pod.uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
             return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
         alike = None if held or fleet.reservations else entry.class_on(fleet)

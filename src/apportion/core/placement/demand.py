@@ -80,10 +80,9 @@ class _Stock:
         self.gpus: Counter[str] = Counter()
         shapes: Counter[tuple[int, int]] = Counter()
         for node in nodes:
-            count = node.gpu_count
-            if node.facts is not None and count:
-                self.gpus[product_of(node)] += count
-                shapes[node.facts.allocatable.get("cpu", 0), count] += 1
+            if node.offered is not None and node.offered.gpus:
+                self.gpus[node.offered.product] += node.offered.gpus
+                shapes[node.offered.cpu, node.offered.gpus] += 1
         self.commonest = max(shapes, key=lambda shape: (shapes[shape], shape), default=(0, 0))
 
 
