@@ -83,7 +83,7 @@ def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> Pla
     """A place; None if no node has one; a refusal where it is not for the nodes to say."""
     if request.gated:
         return refusals.of_pod(request, Code.GATED, ", ".join(request.gates))
-    held = fleet.slices_of(request.uid)
+    held = fleet.slices_of(request.uid) if fleet.holds(request.uid) else ()
     if held:
         return _beside(fleet, request, policy, held)
     if request.share is not None and not fleet.sharing:

@@ -220,6 +220,10 @@ class Fleet:
     def remove_slice(self, key: str) -> None:
         self._remove(self._holdings.slices.get(key))
 
+    def holds(self, uid: PodUID) -> bool:
+        """The pod holds slices or shares."""
+        return self._holdings.known(uid)
+
     def slices_of(self, uid: PodUID) -> tuple[HeldSlice, ...]:
         return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldSlice))
 

@@ -35,12 +35,14 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def priority(self) -> int:
-        return max(member.priority for member in self.members)
+        first = self.members[0].priority
+        return first if len(self.members) == 1 else max(member.priority for member in self.members)
 
     @property
     def created(self) -> str:
         """When the first of them was created."""
-        return min(member.created for member in self.members)
+        first = self.members[0].created
+        return first if len(self.members) == 1 else min(member.created for member in self.members)
 
     @property
     def uids(self) -> tuple[PodUID, ...]:

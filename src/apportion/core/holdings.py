@@ -26,6 +26,9 @@ class Holdings:
     def get(self, key: str) -> Holding | None:
         return self.slices.get(key) or self.shares.get(key)
 
+    def known(self, uid: PodUID) -> bool:
+        return uid in self._by_owner
+
     def of_owner(self, uid: PodUID) -> list[Holding]:
         return [record for key in sorted(self._by_owner.get(uid, ())) if (record := self.get(key))]
 

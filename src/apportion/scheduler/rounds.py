@@ -18,6 +18,7 @@ from apportion.cluster import errors
 from apportion.core import cycle, existing_claims, refusals
 from apportion.core.changes import Change, Happened
 from apportion.core.explanations import messages
+from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
@@ -109,6 +110,7 @@ class Rounds:
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
         unschedulable: set[Hashable] = set()  # classes without a place: within a round a fleet hardly empties
+        left: dict[str, tuple[Waiting, Group]] = {}
         async for entry in self._in_turns(taken):
             outcome = self._decide(entry, unschedulable)
             if isinstance(outcome, Statement):
@@ -116,12 +118,15 @@ class Rounds:
                 self._view.assumptions.decided(outcome)
                 self._backlog.start(entry)
                 self._spawn(self._carry_out(entry, outcome))
-                continue
-            metrics.DECISIONS.labels("refused").inc()
-            if outcome is None:
-                self._explanations.add(entry)
+            elif outcome is None:
+                left[entry.key] = (entry, entry.group)
             else:
+                metrics.DECISIONS.labels("refused").inc()
                 self._refuse(entry, outcome)
+        metrics.DECISIONS.labels("refused").inc(len(left))
+        async for entry in self._in_turns([entry for entry, _ in left.values()]):
+            if entry.group is left[entry.key][1]:  # else it asks for something else by now, and is ready again
+                self._explanations.add(entry)
 
     async def _in_turns(self, entries: list[Waiting]) -> AsyncIterator[Waiting]:
         """Those that still wait when their turn comes; now and then informers and commits get a turn."""
@@ -136,7 +141,7 @@ class Rounds:
     def _decide(self, entry: Waiting, unschedulable: set[Hashable]) -> Statement | Refusal | None:
         """None if no node has a place, which is to be explained later."""
         group, fleet = entry.group, self._view.fleet
-        held = tuple(each for uid in group.uids for each in fleet.slices_of(uid))
+        held = tuple(each for uid in group.uids if fleet.holds(uid) for each in fleet.slices_of(uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
             return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
         alike = None if held or fleet.reservations else entry.class_on(fleet)
