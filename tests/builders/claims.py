@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, claim_name, new_claim
+from apportion.apis.identities import DeviceUUID, NodeName
 from tests.builders.accelerators import A100, model
 
 Json = dict[str, Any]
@@ -28,10 +29,10 @@ def claim(
     return new_claim(
         name=claim_name(meta["uid"], owner or containers[-1], index),
         profile=profile,
-        gpu_uuid=gpu,
+        gpu_uuid=DeviceUUID(gpu),
         start=start,
         size=size or size_of(profile),
-        nodename=node,
+        nodename=NodeName(node),
         pod=PodReference(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"]),
         containers=list(containers),
     )

@@ -25,6 +25,7 @@ from apportion.view import snapshot, why
 from apportion.view.scene import scene
 from apportion.view.view import View
 from tests.builders import accelerators, nodes
+from tests.builders.accelerators import CATALOG
 from tests.view import deciding
 from tests.view.streams import CLAIMS, GPUS, NODES, PODS, REPORTS, STATIC, WANTED, Cluster, Follower, Stream, claim, pod
 
@@ -46,8 +47,8 @@ def test_x01_f04_s09_scheduler_fallback_why_and_top_give_one_answer() -> None:
 def play(dice: random.Random, name: str) -> None:
     cluster = Cluster()
     stream = Stream(cluster, dice)
-    scheduler = Follower(cluster, View(), dice)
-    fallback = Follower(cluster, View(volumes=False), dice)
+    scheduler = Follower(cluster, View(CATALOG), dice)
+    fallback = Follower(cluster, View(CATALOG, volumes=False), dice)
     occupancy = Occupancy(fallback.view)
     stream.begin()
     for step in range(STEPS):
@@ -76,7 +77,7 @@ def look(
 
 
 def afresh_view(cluster: Cluster, dice: random.Random, *, volumes: bool) -> View:
-    follower = Follower(cluster, View(volumes=volumes), dice)
+    follower = Follower(cluster, View(CATALOG, volumes=volumes), dice)
     cluster.followers.remove(follower)
     follower.catch_up()
     return follower.view
@@ -155,7 +156,7 @@ def named_holders(view: View, where: str) -> None:
 
 
 def same_when_saved_and_loaded(view: View, where: str) -> None:
-    loaded = snapshot.load(snapshot.save(view))
+    loaded = snapshot.load(snapshot.save(view), CATALOG)
     assert loaded.fleet.record() == view.fleet.record(), where
     requests = [each.reading.request for each in view.waiting if each.reading.problem is None]
     assert list(loaded.waiting) == requests, where

@@ -7,4 +7,5 @@ from typing import NewType
 PodUID = NewType("PodUID", str)
 NodeName = NewType("NodeName", str)
 ClaimName = NewType("ClaimName", str)  # of an AllocationClaim
+NO_NODE = NodeName("")
 DeviceUUID = NewType("DeviceUUID", str)  # of a GPU or of a MIG device, as the driver names it

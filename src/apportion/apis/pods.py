@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from apportion.apis.identities import NO_NODE, NodeName
 from apportion.apis.meta import FrozenWire, ObjectMeta, Wire
 from apportion.apis.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 
@@ -129,7 +130,7 @@ class SchedulingGate(FrozenWire, frozen=True):
 class PodSpec(Wire):
     containers: list[Container] = []
     init_containers: list[Container] = []
-    node_name: str = ""
+    node_name: NodeName = NO_NODE
     restart_policy: str = "Always"
     scheduler_name: str = "default-scheduler"
     node_selector: dict[str, str] = {}

@@ -13,6 +13,7 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.demand import effective_resources
 from apportion.apis.errors import RequestError
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.noderules import NodeRules, compile_rules
 from apportion.apis.pods import Pod
 from apportion.apis.shares import Share, read_share
@@ -26,12 +27,12 @@ POLICIES = ("fragmentation", "pack", "spread", "first-fit", "best-fit")
 class Request(msgspec.Struct, frozen=True):
     """One pod as the deciding code sees it."""
 
-    uid: str
+    uid: PodUID
     namespace: str
     name: str
     labels: Mapping[str, str] = {}
     scheduler_name: str = names.DEFAULT_SCHEDULER
-    node_name: str = ""
+    node_name: NodeName = NO_NODE
     priority: int = 0
     priority_class: str = ""
     queue: str | None = None
@@ -75,12 +76,12 @@ def parse_pod(pod: Pod) -> Request:
         )
     owner = meta.controller
     return Request(
-        uid=meta.uid,
+        uid=PodUID(meta.uid),
         namespace=meta.namespace,
         name=meta.name or meta.generate_name,
         labels=meta.labels,
         scheduler_name=spec.scheduler_name,
-        node_name=spec.node_name,
+        node_name=NodeName(spec.node_name),
         priority=spec.priority or 0,
         priority_class=spec.priority_class_name,
         queue=meta.labels.get(names.QUEUE_LABEL),

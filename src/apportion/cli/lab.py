@@ -94,7 +94,7 @@ def rate(
     limit: Annotated[int, typer.Option(help="Number of pods per copy; 0: all.", min=0)] = 0,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Decisions per second: cost rows compared with one pass over all nodes, and with a larger fleet."""
+    """Decisions per second: price rows compared with one pass over all nodes, and with a larger fleet."""
     runs = _rate(data, copies, seed, limit or None)
     _print(runs, output, lambda: _rate_table(runs))
 
@@ -224,6 +224,6 @@ def _rate_table(runs: list[Run]) -> None:
     columns.append(("decisions_per_second", "decisions/s"))
     reporting.show(reporting.table(f"Decision rate ({reporting.load_line()})", runs, columns))
     rows, naive, *larger = (run["decisions_per_second"] for run in runs)
-    reporting.say(f"cost rows compared with every node: {rows / naive:.1f} times")
+    reporting.say(f"price rows compared with every node: {rows / naive:.1f} times")
     for speed in larger:
         reporting.say(f"larger fleet compared with smaller: {100 * speed / rows:.0f} %")

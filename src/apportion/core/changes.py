@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+from apportion.apis.identities import NO_NODE, NodeName
+
 
 class Happened(Enum):
     SLICE_FREED = auto()
@@ -20,5 +22,5 @@ class Change(NamedTuple):
     """`pod` is the uid whose slice or pod it was."""
 
     kind: Happened
-    node: str = ""
+    node: NodeName = NO_NODE
     pod: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from apportion.apis.custom_resources.claims import claim_name
+from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core import existing_claims, refusals
 from apportion.core.explanations import explanation
@@ -112,7 +113,7 @@ def _claims(request: Request, chosen: Placement) -> list[ClaimSlice]:
     ]
 
 
-def _volumes(fleet: Fleet, request: Request, node: str) -> list[BindVolume]:
+def _volumes(fleet: Fleet, request: Request, node: NodeName) -> list[BindVolume]:
     """What the pod's unbound volume claims get on this node."""
     facts = fleet.nodes[node].facts
     if fleet.storage is None or facts is None:

@@ -8,6 +8,7 @@ given up, and the pod waits until they are gone, because its new claims will hav
 from __future__ import annotations
 
 from apportion.apis.custom_resources.claims import claim_name
+from apportion.apis.identities import NO_NODE, ClaimName
 from apportion.apis.request import Request, SliceWant
 from apportion.core.facts import HeldSlice
 from apportion.core.filters import nodes, resources, storage
@@ -23,9 +24,9 @@ def leaving(held: tuple[HeldSlice, ...]) -> bool:
 def obstacle(fleet: Fleet, request: Request, held: tuple[HeldSlice, ...]) -> str | None:
     """Why the pod cannot keep these slices; None if it can."""
     wanted = {claim_name(request.uid, want.container, want.index): want.profile for want in request.slices}
-    if any(wanted.get(each.key) != each.placement.profile for each in held):
+    if any(wanted.get(ClaimName(each.key)) != each.placement.profile for each in held):
         return "the pod no longer requests them"
-    homes = {fleet.gpu_nodes.get(each.gpu, "") for each in held} | {each.node for each in held if each.node}
+    homes = {fleet.gpu_nodes.get(each.gpu, NO_NODE) for each in held} | {each.node for each in held if each.node}
     if len(homes) != 1:
         return "they are on different nodes, or on a GPU that no longer exists"
     node = fleet.nodes.get(homes.pop())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.nodes import Taint
 from apportion.core.catalog import Model
 
@@ -16,7 +17,7 @@ __all__ = ["GpuFacts", "HeldShare", "HeldSlice", "NodeFacts", "Reservation", "Sl
 class GpuFacts:
     """One GPU. In MIG mode it is sliced, otherwise it is shared or given whole."""
 
-    uuid: str
+    uuid: DeviceUUID
     model: Model
     mig: bool
     healthy: bool = True
@@ -26,7 +27,7 @@ class GpuFacts:
 class NodeFacts:
     """One node; `allocatable` has CPU in milli and everything else in whole units."""
 
-    name: str
+    name: NodeName
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
@@ -36,7 +37,7 @@ class NodeFacts:
 class SlicePlacement(NamedTuple):
     """A slice on a GPU: its profile and the memory units that it takes."""
 
-    gpu: str
+    gpu: DeviceUUID
     profile: str
     start: int
     size: int
@@ -54,11 +55,11 @@ class HeldSlice(NamedTuple):
     key: str
     placement: SlicePlacement
     owner: str
-    node: str = ""
+    node: NodeName = NO_NODE
     releasing: bool = False
 
     @property
-    def gpu(self) -> str:
+    def gpu(self) -> DeviceUUID:
         return self.placement.gpu
 
 
@@ -66,9 +67,9 @@ class HeldShare(NamedTuple):
     """A share of a GPU's memory that a pod holds."""
 
     key: str
-    gpu: str
+    gpu: DeviceUUID
     mib: int
-    owner: str
+    owner: PodUID
 
 
 class Reservation(NamedTuple):
@@ -79,8 +80,8 @@ class Reservation(NamedTuple):
     """
 
     key: str
-    node: str
+    node: NodeName
     resources: Mapping[str, int]
     slices: tuple[SlicePlacement, ...] = ()
     owner: str = ""
-    after: tuple[str, ...] = ()
+    after: tuple[PodUID, ...] = ()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apportion.apis.errors import LedgerError
+from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
@@ -53,7 +54,7 @@ class _Offer(NamedTuple):
     facts: NodeFacts | None
     gpus: tuple[GpuFacts, ...]
     ready: bool
-    wholes: dict[str, tuple[str, ...]]
+    wholes: dict[PodUID, tuple[DeviceUUID, ...]]
 
 
 class Fleet:
@@ -61,10 +62,10 @@ class Fleet:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.nodes: dict[str, NodeState] = {}
-        self.pod_nodes: dict[str, str] = {}
-        self.gpu_nodes: dict[str, str] = {}
-        self.apart: dict[str, str] = {}  # pods that keep others away -> their node
+        self.nodes: dict[NodeName, NodeState] = {}
+        self.pod_nodes: dict[PodUID, NodeName] = {}
+        self.gpu_nodes: dict[DeviceUUID, NodeName] = {}
+        self.apart: dict[PodUID, NodeName] = {}  # pods that keep others away -> their node
         self.apart_labels: frozenset[str] = frozenset()  # labels by which these tell whom they keep away
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.reservations: dict[str, Reservation] = {}
@@ -72,14 +73,14 @@ class Fleet:
         self.storage: Storage | None = None
         self.sharing = True  # False where nobody binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
-        self.log: RecentChanges[str] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
+        self.log: RecentChanges[NodeName] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
         self._apart_label_counts: Counter[str] = Counter()
         self._holdings = Holdings()
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._marks: list[Mark] = []
         self._serial = 0
         self._stocks = 0
-        self._sorted: list[str] | None = None
+        self._sorted: list[NodeName] | None = None
 
     def __iter__(self) -> Iterator[NodeState]:
         """Nodes that are really there, by name."""
@@ -106,7 +107,7 @@ class Fleet:
         node.facts = facts
         self._offer_changed(node)
 
-    def set_gpus(self, node: str, gpus: Sequence[GpuFacts], *, ready: bool) -> None:
+    def set_gpus(self, node: NodeName, gpus: Sequence[GpuFacts], *, ready: bool) -> None:
         """Replace what is known of a node's GPUs. Slices and shares that are booked on them stay booked."""
         state = self._node(node)
         self._note(self._restore_gpus, node, _offer_of(state))
@@ -114,7 +115,7 @@ class Fleet:
         state.reassign_devices()
         self._forget_if_empty(state)
 
-    def remove_node(self, name: str) -> None:
+    def remove_node(self, name: NodeName) -> None:
         """Forget a node. Pods that are still bound to it are remembered in case it comes back."""
         state = self.nodes.get(name)
         if state is None:
@@ -136,7 +137,7 @@ class Fleet:
 
     # Pods
 
-    def add_pod(self, request: Request, node: str, devices: tuple[str, ...] = ()) -> None:
+    def add_pod(self, request: Request, node: NodeName, devices: tuple[DeviceUUID, ...] = ()) -> None:
         """A pod that holds its node's resources: bound, or assumed to be. `devices` are its whole GPUs, if known."""
         known = self.pod_nodes.get(request.uid)
         if known is not None:
@@ -152,7 +153,7 @@ class Fleet:
         if evicted:
             self.set_releasing(request.uid, releasing=True)
 
-    def remove_pod(self, uid: str) -> None:
+    def remove_pod(self, uid: PodUID) -> None:
         node = self.pod_nodes.get(uid)
         if node is None:
             return
@@ -161,7 +162,7 @@ class Fleet:
         self._note(self._restore_pod, state.pods[uid], node, state.devices_of(uid))
         self._drop_pod(uid)
 
-    def set_devices(self, node: str, devices: Mapping[str, tuple[str, ...]]) -> None:
+    def set_devices(self, node: NodeName, devices: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> None:
         """Which whole GPUs pods of a node have, as the kubelet recorded it; for other pods any free ones stand in."""
         state = self.nodes.get(node)
         known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
@@ -174,7 +175,7 @@ class Fleet:
         state.reassign_devices(known)
         state.touch()
 
-    def set_releasing(self, uid: str, *, releasing: bool) -> None:
+    def set_releasing(self, uid: PodUID, *, releasing: bool) -> None:
         """A pod was told to go: it holds what it has until it is gone, and that can be reserved for others."""
         if (uid in self.releasing) == releasing or uid not in self.pod_nodes:
             return
@@ -211,7 +212,7 @@ class Fleet:
     # Slices and shares
 
     def add_slice(
-        self, key: str, placement: SlicePlacement, owner: str, *, node: str = "", releasing: bool = False
+        self, key: str, placement: SlicePlacement, owner: str, *, node: NodeName = NO_NODE, releasing: bool = False
     ) -> None:
         """A slice that is there or promised, legal or not; `key` is its claim's name, `owner` its pod."""
         self._add(HeldSlice(key, placement, owner, node, releasing))
@@ -219,21 +220,21 @@ class Fleet:
     def remove_slice(self, key: str) -> None:
         self._remove(self._holdings.slices.get(key))
 
-    def holds(self, uid: str) -> bool:
+    def holds(self, uid: PodUID) -> bool:
         """The pod holds slices or shares."""
         return self._holdings.known(uid)
 
-    def slices_of(self, uid: str) -> tuple[HeldSlice, ...]:
+    def slices_of(self, uid: PodUID) -> tuple[HeldSlice, ...]:
         return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldSlice))
 
-    def add_share(self, key: str, gpu: str, mib: int, owner: str) -> None:
+    def add_share(self, key: str, gpu: DeviceUUID, mib: int, owner: PodUID) -> None:
         """A share of a GPU that a pod holds or is promised."""
         self._add(HeldShare(key, gpu, mib, owner))
 
     def remove_share(self, key: str) -> None:
         self._remove(self._holdings.shares.get(key))
 
-    def shares_of(self, uid: str) -> tuple[HeldShare, ...]:
+    def shares_of(self, uid: PodUID) -> tuple[HeldShare, ...]:
         return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldShare))
 
     # Volumes
@@ -302,7 +303,7 @@ class Fleet:
             raise LedgerError("StaleMark", "this mark was released or rolled back before")
         del self._marks[self._marks.index(mark) :]
 
-    def _node(self, name: str) -> NodeState:
+    def _node(self, name: NodeName) -> NodeState:
         state = self.nodes.get(name)
         if state is None:
             state = self.nodes[name] = NodeState(name, self.log)
@@ -335,13 +336,13 @@ class Fleet:
 
     # A node that was forgotten and came back is another object, so inverses go by name.
 
-    def _restore_facts(self, name: str, facts: NodeFacts | None) -> None:
+    def _restore_facts(self, name: NodeName, facts: NodeFacts | None) -> None:
         state = self._node(name)
         state.facts = facts
         self._offer_changed(state)
         self._forget_if_empty(state)
 
-    def _restore_gpus(self, name: str, offer: _Offer) -> None:
+    def _restore_gpus(self, name: NodeName, offer: _Offer) -> None:
         state = self._node(name)
         self._replace_gpus(state, offer.gpus, ready=offer.ready)
         state.wholes = {}
@@ -349,14 +350,14 @@ class Fleet:
         state.place_reservations()
         self._forget_if_empty(state)
 
-    def _restore_node(self, name: str, offer: _Offer) -> None:
+    def _restore_node(self, name: NodeName, offer: _Offer) -> None:
         self._node(name).facts = offer.facts
         self._restore_gpus(name, offer)
 
-    def _restore_pod(self, request: Request, node: str, devices: tuple[str, ...]) -> None:
+    def _restore_pod(self, request: Request, node: NodeName, devices: tuple[DeviceUUID, ...]) -> None:
         self._enter_pod(request, node, devices, exactly=True)
 
-    def _enter_pod(self, request: Request, node: str, devices: tuple[str, ...], *, exactly: bool) -> None:
+    def _enter_pod(self, request: Request, node: NodeName, devices: tuple[DeviceUUID, ...], *, exactly: bool) -> None:
         self._node(node).add_pod(request, devices, exactly=exactly)
         self.pod_nodes[request.uid] = node
         if request.terminating:
@@ -365,7 +366,7 @@ class Fleet:
             self.apart[request.uid] = node
             self._count_apart_labels(request, 1)
 
-    def _drop_pod(self, uid: str) -> None:
+    def _drop_pod(self, uid: PodUID) -> None:
         state = self.nodes[self.pod_nodes.pop(uid)]
         request = state.remove_pod(uid)
         if self.apart.pop(uid, None) is not None:
@@ -381,7 +382,7 @@ class Fleet:
         if keys != self.apart_labels:
             self.apart_labels = keys
 
-    def _mark_releasing(self, uid: str, releasing: bool) -> None:  # noqa: FBT001
+    def _mark_releasing(self, uid: PodUID, releasing: bool) -> None:  # noqa: FBT001
         if releasing:
             self.releasing.add(uid)
         else:
@@ -425,7 +426,7 @@ class Fleet:
         self._holdings.remove(record)
         self._touch_home(record.gpu)
 
-    def _touch_home(self, gpu: str) -> None:
+    def _touch_home(self, gpu: DeviceUUID) -> None:
         home = self.gpu_nodes.get(gpu)
         if home is not None:
             state = self.nodes[home]

@@ -7,6 +7,7 @@ smallest GPU that could hold it, a slice by the model that cuts it smallest.
 
 from __future__ import annotations
 
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.request import Request
 from apportion.core.fleet import Fleet
 from apportion.core.ledger import Gpu
@@ -14,7 +15,7 @@ from apportion.core.ledger import Gpu
 MILLI = 1000
 
 
-def held(fleet: Fleet, uid: str) -> int:
+def held(fleet: Fleet, uid: PodUID) -> int:
     """What a pod holds now."""
     node = fleet.pod_nodes.get(uid)
     request = fleet.nodes[node].pods[uid] if node is not None else None
@@ -51,7 +52,7 @@ def wanted(fleet: Fleet, request: Request) -> int | None:
     return sum(charges)
 
 
-def _gpu(fleet: Fleet, uuid: str) -> Gpu | None:
+def _gpu(fleet: Fleet, uuid: DeviceUUID) -> Gpu | None:
     node = fleet.gpu_nodes.get(uuid)
     return fleet.nodes[node].gpus[uuid] if node is not None else None
 

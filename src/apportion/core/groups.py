@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 
 
@@ -44,7 +45,7 @@ class Group(msgspec.Struct, frozen=True):
         return first if len(self.members) == 1 else min(member.created for member in self.members)
 
     @property
-    def uids(self) -> tuple[str, ...]:
+    def uids(self) -> tuple[PodUID, ...]:
         return tuple(member.uid for member in self.members)
 
     def including(self, request: Request) -> Group:

@@ -6,6 +6,7 @@ records stand on their own, and are entered into a GPU's ledger whenever that GP
 
 from __future__ import annotations
 
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.core.facts import HeldShare, HeldSlice
 from apportion.core.ledger import Gpu
 
@@ -18,17 +19,17 @@ class Holdings:
     def __init__(self) -> None:
         self.slices: dict[str, HeldSlice] = {}
         self.shares: dict[str, HeldShare] = {}
-        self.gpus: dict[str, Gpu] = {}
+        self.gpus: dict[DeviceUUID, Gpu] = {}
         self._by_owner: dict[str, set[str]] = {}
         self._by_gpu: dict[str, set[str]] = {}
 
     def get(self, key: str) -> Holding | None:
         return self.slices.get(key) or self.shares.get(key)
 
-    def known(self, uid: str) -> bool:
+    def known(self, uid: PodUID) -> bool:
         return uid in self._by_owner
 
-    def of_owner(self, uid: str) -> list[Holding]:
+    def of_owner(self, uid: PodUID) -> list[Holding]:
         return [record for key in sorted(self._by_owner.get(uid, ())) if (record := self.get(key))]
 
     def add(self, record: Holding) -> None:
@@ -59,7 +60,7 @@ class Holdings:
             assert record is not None
             _enter(record, gpu)
 
-    def detach(self, uuid: str) -> None:
+    def detach(self, uuid: DeviceUUID) -> None:
         self.gpus.pop(uuid, None)
 
     def record(self) -> dict[str, object]:

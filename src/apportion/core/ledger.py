@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from apportion.apis.errors import LedgerError
+from apportion.apis.identities import DeviceUUID
 from apportion.core import grid as grids
 from apportion.core.facts import GpuFacts, HeldSlice, SlicePlacement
 
@@ -40,7 +41,7 @@ class Gpu:
         self.whole: str | None = None
 
     @property
-    def uuid(self) -> str:
+    def uuid(self) -> DeviceUUID:
         return self.facts.uuid
 
     @property

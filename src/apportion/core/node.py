@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from apportion.apis import names
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import HostPort
 from apportion.apis.request import Request
 from apportion.core.facts import NodeFacts, Reservation
@@ -52,20 +53,20 @@ class NodeState:
         "wholes",
     )
 
-    def __init__(self, name: str, log: RecentChanges[str]) -> None:
+    def __init__(self, name: NodeName, log: RecentChanges[NodeName]) -> None:
         self.name = name
         self._log = log
         self.facts: NodeFacts | None = None
-        self.gpus: dict[str, Gpu] = {}
+        self.gpus: dict[DeviceUUID, Gpu] = {}
         self.ready = False  # its agent makes slices now
-        self.pods: dict[str, Request] = {}
+        self.pods: dict[PodUID, Request] = {}
         self.used: dict[str, int] = {}
         self.ports: dict[HostPort, int] = {}
-        self.wholes: dict[str, tuple[str, ...]] = {}  # pod -> whole GPUs written down for it
+        self.wholes: dict[PodUID, tuple[DeviceUUID, ...]] = {}  # pod -> whole GPUs written down for it
         self.reservation_pods = 0  # pods that hold a GPU for its sharers
         self.reserved: dict[str, Reservation] = {}
         self.reserved_amounts: dict[str, int] = {}  # what reservations hold, as far as no leaving pod holds it for them
-        self.reserved_devices: dict[str, tuple[str, ...]] = {}  # reservation -> whole GPUs that stand in for it
+        self.reserved_devices: dict[str, tuple[DeviceUUID, ...]] = {}  # reservation -> whole GPUs that stand in for it
         self.offered: Offer | None = None
         self.version = 0
 
@@ -134,7 +135,7 @@ class NodeState:
             gpu.left_after(share.mib_on(gpu.memory_mib)) if fresh or gpu.shares else None for gpu in self.shareable()
         )
 
-    def add_pod(self, request: Request, devices: tuple[str, ...] = (), *, exactly: bool = False) -> None:
+    def add_pod(self, request: Request, devices: tuple[DeviceUUID, ...] = (), *, exactly: bool = False) -> None:
         """`devices` are whole GPUs of the pod as far as they are known; `exactly` if no others may stand in."""
         if self.reserved:
             self._lift_reservations()
@@ -153,7 +154,7 @@ class NodeState:
             self.place_reservations()
         self.touch()
 
-    def remove_pod(self, uid: str) -> Request:
+    def remove_pod(self, uid: PodUID) -> Request:
         if self.reserved:
             self._lift_reservations()
         request = self.pods.pop(uid)
@@ -188,10 +189,10 @@ class NodeState:
         self.place_reservations()
         self.touch()
 
-    def devices_of(self, uid: str) -> tuple[str, ...]:
+    def devices_of(self, uid: PodUID) -> tuple[DeviceUUID, ...]:
         return self.wholes.get(uid, ())
 
-    def reassign_devices(self, recorded: Mapping[str, tuple[str, ...]] | None = None) -> None:
+    def reassign_devices(self, recorded: Mapping[PodUID, tuple[DeviceUUID, ...]] | None = None) -> None:
         """Write whole GPUs down again: for pods with `recorded` ones exactly these, others keep theirs if they can."""
         recorded = recorded or {}
         self._lift_reservations()
@@ -213,7 +214,7 @@ class NodeState:
         asked = self.used.get(names.NVIDIA_GPU, 0) - self.reservation_pods
         return asked > sum(map(len, self.wholes.values())) and any(gpu.takes_whole for gpu in self.gpus.values())
 
-    def present(self, uuids: tuple[str, ...]) -> tuple[str, ...]:
+    def present(self, uuids: tuple[DeviceUUID, ...]) -> tuple[DeviceUUID, ...]:
         return tuple(uuid for uuid in uuids if uuid in self.gpus)
 
     def place_reservations(self) -> None:
@@ -244,10 +245,10 @@ class NodeState:
         self.reserved_amounts.clear()
         self.reserved_devices.clear()
 
-    def _held_by(self, uid: str) -> dict[str, int]:
+    def _held_by(self, uid: PodUID) -> dict[str, int]:
         return {PODS: 1, **self.pods[uid].resources}
 
-    def restore_devices(self, wholes: dict[str, tuple[str, ...]]) -> None:
+    def restore_devices(self, wholes: dict[PodUID, tuple[DeviceUUID, ...]]) -> None:
         """Write down exactly these, whatever else is on the GPUs by now."""
         self.wholes |= wholes
         for uid, uuids in wholes.items():
@@ -273,7 +274,7 @@ class NodeState:
             "gpus": [gpu.record() for gpu in self.gpus.values()],
         }
 
-    def _give_devices(self, request: Request, devices: tuple[str, ...], *, only_these: bool = False) -> None:
+    def _give_devices(self, request: Request, devices: tuple[DeviceUUID, ...], *, only_these: bool = False) -> None:
         """The kubelet chooses which GPUs a pod gets; until that is known any free ones stand in."""
         uid = request.uid
         chosen = [u for u in devices if u in self.gpus and (self.gpus[u].whole == uid or self.gpus[u].takes_whole)]
@@ -287,7 +288,7 @@ class NodeState:
             self.wholes[uid] = tuple(chosen)
 
 
-def _taken(leaving: dict[str, dict[str, int]], after: tuple[str, ...], resource: str, amount: int) -> int:
+def _taken(leaving: dict[PodUID, dict[str, int]], after: tuple[PodUID, ...], resource: str, amount: int) -> int:
     """How much of an amount these leaving pods still hold; it is taken off what they can hold for others."""
     taken = 0
     for uid in after:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from apportion.apis.errors import LedgerError
+from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core.changes import Change, Happened
 from apportion.core.facts import Reservation, SlicePlacement
@@ -49,9 +50,9 @@ class _Operation(msgspec.Struct, frozen=True):
 class ClaimSlice(_Operation, frozen=True):
     """Write the claim of one slice, before its pod is bound. `containers` are those that use it."""
 
-    name: str
+    name: ClaimName
     request: Request
-    node: str
+    node: NodeName
     placement: SlicePlacement
     containers: tuple[str, ...]
     after: tuple[ObjectRef, ...] = ()
@@ -80,7 +81,7 @@ class BindVolume(_Operation, frozen=True):
     """
 
     request: Request
-    node: str
+    node: NodeName
     claim: str
     claim_uid: str = ""
     volume: str = ""
@@ -126,12 +127,12 @@ class Bind(_Operation, frozen=True):
     """Give a pod its node. `devices` are whole GPUs that stand in for it until the kubelet has chosen."""
 
     request: Request
-    node: str
-    devices: tuple[str, ...] = ()
+    node: NodeName
+    devices: tuple[DeviceUUID, ...] = ()
     after: tuple[ObjectRef, ...] = ()
 
     @property
-    def uid(self) -> str:
+    def uid(self) -> PodUID:
         return self.request.uid
 
     @property
@@ -155,12 +156,12 @@ class BindShare(_Operation, frozen=True):
     """Hand a pod with a share to the binder: `shares` are (GPU uuid, MiB)."""
 
     request: Request
-    node: str
-    shares: tuple[tuple[str, int], ...]
+    node: NodeName
+    shares: tuple[tuple[DeviceUUID, int], ...]
     after: tuple[ObjectRef, ...] = ()
 
     @property
-    def uid(self) -> str:
+    def uid(self) -> PodUID:
         return self.request.uid
 
     @property
@@ -189,7 +190,7 @@ class Evict(_Operation, frozen=True):
     """Ask a pod to go. Until it is gone it holds what it has, and that can be reserved."""
 
     request: Request
-    node: str
+    node: NodeName
     reason: str = ""
     after: tuple[ObjectRef, ...] = ()
 
@@ -269,7 +270,7 @@ class Unreserve(_Operation, frozen=True):
 Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | Unreserve
 
 
-def share_key(uid: str, number: int) -> str:
+def share_key(uid: PodUID, number: int) -> str:
     """The key of a pod's share on the number-th of its devices."""
     return f"{uid}/{number}"
 

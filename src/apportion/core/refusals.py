@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from apportion.apis import names
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core.reasons import Code, Layer, Reason
 
@@ -16,7 +17,7 @@ class NodeGroup:
 
     code: Code
     subject: str
-    nodes: tuple[str, ...]
+    nodes: tuple[NodeName, ...]
     need: int = 0
     free: int = 0
     total: int = 0
@@ -32,9 +33,9 @@ class Remedy:
     subject: str = ""
     instead: str = ""
     field: str = ""
-    node: str = ""
+    node: NodeName = NO_NODE
     pods: tuple[str, ...] = ()
-    uids: tuple[str, ...] = ()
+    uids: tuple[PodUID, ...] = ()
     count: int = 0
     code: Code | None = None
 
@@ -50,7 +51,7 @@ class Remedy:
 class Refusal:
     """A pod that cannot be placed now. `detail` is the reason in words where no node has a part in it."""
 
-    uid: str
+    uid: PodUID
     pod: str
     wants: tuple[tuple[str, int], ...]
     code: Code
@@ -78,9 +79,9 @@ def wants_of(request: Request) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items()))
 
 
-def grouped(reasons: Mapping[str, Reason]) -> tuple[NodeGroup, ...]:
+def grouped(reasons: Mapping[NodeName, Reason]) -> tuple[NodeGroup, ...]:
     """Reasons per node brought together; the largest group first."""
-    groups: dict[tuple[Code, str], list[tuple[str, Reason]]] = {}
+    groups: dict[tuple[Code, str], list[tuple[NodeName, Reason]]] = {}
     for node in sorted(reasons):
         reason = reasons[node]
         groups.setdefault((reason.code, reason.subject), []).append((node, reason))
@@ -98,7 +99,7 @@ def grouped(reasons: Mapping[str, Reason]) -> tuple[NodeGroup, ...]:
     return tuple(sorted(merged, key=lambda group: (-len(group.nodes), group.code, group.subject)))
 
 
-def from_reasons(request: Request, reasons: Mapping[str, Reason], remedy: Remedy | None = None) -> Refusal:
+def from_reasons(request: Request, reasons: Mapping[NodeName, Reason], remedy: Remedy | None = None) -> Refusal:
     groups = grouped(reasons)
     # The layer that a pod reaches last on some node is where it is really held up.
     deepest = max(groups, key=lambda group: (_LAYERS.index(group.code.row.layer), len(group.nodes)), default=None)

@@ -13,6 +13,7 @@ import itertools
 import msgspec
 
 from apportion.apis.errors import LedgerError
+from apportion.apis.identities import NodeName
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, BindShare, ClaimSlice, Operation
@@ -33,7 +34,7 @@ class Statement(msgspec.Struct, frozen=True):
         return tuple(each for each in self.operations if isinstance(each, ClaimSlice))
 
     @property
-    def node(self) -> str:
+    def node(self) -> NodeName:
         """Of a group of one: the pod's node."""
         (bind,) = self.binds
         return bind.node

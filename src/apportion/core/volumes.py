@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from apportion.apis.identities import NodeName
 from apportion.apis.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -53,7 +54,7 @@ class ClassFacts:
 class VolumeChoice(NamedTuple):
     """What a claim is to get: a ready-made volume, or one that is provisioned for this node."""
 
-    node: str
+    node: NodeName
     volume: str = ""
 
 

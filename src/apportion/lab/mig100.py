@@ -16,6 +16,7 @@ import numpy as np
 
 from apportion.apis import names
 from apportion.apis.errors import InputError
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.request import Request, SliceWant
 from apportion.core import cycle
 from apportion.core.catalog import Catalog, Model, Profile
@@ -111,18 +112,18 @@ class _Hundred:
 
     def __init__(self, policy: str) -> None:
         self._policy = LeastUnusable() if policy == LEAST_UNUSABLE else Policy(policy)
-        self._ends: list[tuple[float, str]] = []
+        self._ends: list[tuple[float, PodUID]] = []
         self._fleet = Fleet(Catalog())
         model = Model("mig100", ("mig100",), memory_mib=81920, units=UNITS, profiles=PROFILES)
         for number in range(GPUS):
-            name = f"node-{number:03}"
+            name = NodeName(f"node-{number:03}")
             self._fleet.set_node(NodeFacts(name, {names.MIG_CAPABLE_LABEL: "true"}, allocatable={"pods": GPUS}))
-            self._fleet.set_gpus(name, [GpuFacts(f"gpu-{number:03}", model, mig=True)], ready=True)
+            self._fleet.set_gpus(name, [GpuFacts(DeviceUUID(f"gpu-{number:03}"), model, mig=True)], ready=True)
 
     def request(self, slot: int, kind: int, duration: float) -> bool:
         self._end_until(slot)
         want = SliceWant("main", ("main",), PROFILES[kind].name, 0)
-        request = Request(uid=f"pod-{slot}", namespace="mig100", name=f"pod-{slot}", slices=(want,))
+        request = Request(uid=PodUID(f"pod-{slot}"), namespace="mig100", name=f"pod-{slot}", slices=(want,))
         placed = isinstance(
             cycle.decide(self._fleet, Group.of(request), self._policy, explained=False), cycle.Statement
         )

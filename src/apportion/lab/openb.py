@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from apportion.apis import names
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import POLICIES, Request, Share
 from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
@@ -73,7 +74,7 @@ def fleet_of(trace: Trace, arrival: Arrival, copies: int = 1) -> Fleet:
     models = {node.model: _model(node.model) for node in trace.nodes}
     for copy in range(copies):
         for rank, node in zip(arrival.node_rank, trace.nodes, strict=True):
-            name = f"{copy:02}-{rank:05}-{node.name}"
+            name = NodeName(f"{copy:02}-{rank:05}-{node.name}")
             offered = {
                 "cpu": node.cpu,
                 "memory": node.memory,
@@ -81,7 +82,9 @@ def fleet_of(trace: Trace, arrival: Arrival, copies: int = 1) -> Fleet:
                 names.NVIDIA_GPU: node.gpus,
             }
             fleet.set_node(NodeFacts(name, {names.GPU_PRODUCT_LABEL: node.model}, allocatable=offered))
-            gpus = [GpuFacts(f"{name}-{index}", models[node.model], mig=False) for index in range(node.gpus)]
+            gpus = [
+                GpuFacts(DeviceUUID(f"{name}-{index}"), models[node.model], mig=False) for index in range(node.gpus)
+            ]
             fleet.set_gpus(name, gpus, ready=True)
     return fleet
 
@@ -136,7 +139,7 @@ def _request(pod: TracePod) -> Request:
         named = Requirement(key=names.GPU_PRODUCT_LABEL, operator="In", values=pod.models)
         rules = NodeRules(required=NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(named,)),)))
     return Request(
-        uid="",
+        uid=PodUID(""),
         namespace="openb",
         name="",
         scheduler_name=names.KAI_SCHEDULER,

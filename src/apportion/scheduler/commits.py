@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.identities import PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.cluster import errors
 from apportion.cluster.client import Client
@@ -46,7 +47,7 @@ class Outcome(Enum):
 class Result:
     """`outcomes` by pod; `existing` is what the statement wanted and the server has now."""
 
-    outcomes: dict[str, Outcome]
+    outcomes: dict[PodUID, Outcome]
     existing: set[ObjectRef] = field(default_factory=set)
     reason: str = ""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from apportion.apis.errors import InputError
+from apportion.apis.identities import PodUID
 from apportion.apis.kinds import PODS
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
@@ -65,7 +66,7 @@ class Reporter:
         client: Client,
         recorder: Recorder,
         *,
-        said: Callable[[str], str],
+        said: Callable[[PodUID], str],
         now: Callable[[], float],
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -91,7 +92,9 @@ class Reporter:
     def problem(self, pod: Pod, error: InputError) -> None:
         """The pod asks for something that can never be right."""
         meta = pod.metadata
-        self.waits(Request(uid=meta.uid, namespace=meta.namespace, name=meta.name), f"Cannot be scheduled: {error}")
+        self.waits(
+            Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name), f"Cannot be scheduled: {error}"
+        )
 
     def placed(self, statement: Statement, uids: Collection[str]) -> None:
         """These of its pods are bound."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.core.catalog import Catalog, Model
 from apportion.core.changes import Happened
@@ -27,7 +28,7 @@ class Report(NamedTuple):
     gpus: tuple[GpuFacts, ...] = ()
     ready: bool = False
     foreign: tuple[SlicePlacement, ...] = ()
-    whole: tuple[tuple[str, tuple[str, ...]], ...] = ()  # pods with the whole GPUs that the kubelet gave them
+    whole: tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...] = ()  # pods with the whole GPUs that the kubelet gave them
 
 
 class GpuReader:
@@ -64,8 +65,8 @@ class Accelerators:
         self._fleet = fleet
         self._changes = changes
         self._reader = GpuReader(fleet.catalog)
-        self._objects: dict[str, NodeAccelerator] = {}
-        self._reports: dict[str, Report] = {}
+        self._objects: dict[NodeName, NodeAccelerator] = {}
+        self._reports: dict[NodeName, Report] = {}
         self._ready_agents: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid of a ready pod
 
     def __iter__(self) -> Iterator[NodeAccelerator]:
@@ -74,7 +75,7 @@ class Accelerators:
     def changed(self, old: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
         subject = new or old
         assert subject is not None
-        name = subject.metadata.name
+        name = NodeName(subject.metadata.name)
         if new is None:
             self._objects.pop(name, None)
         else:
@@ -93,11 +94,11 @@ class Accelerators:
             self._ready_agents[key] = after
         self.refresh(subject.spec.node_name)  # an agent reports on its own node only
 
-    def node_removed(self, node: str) -> None:
+    def node_removed(self, node: NodeName) -> None:
         """The fleet has forgotten the node with its GPUs."""
         _block_foreign(self._fleet, self._reports.pop(node, Report()).foreign, ())
 
-    def refresh(self, node: str) -> None:
+    def refresh(self, node: NodeName) -> None:
         """Bring the fleet in line with the node's report."""
         report = self._report(node)
         known = self._reports.get(node, Report())
@@ -114,18 +115,18 @@ class Accelerators:
         if known[:3] != report[:3]:
             self._changes.note(Happened.NODE_CHANGED, node)
 
-    def assign_devices(self, node: str) -> None:
+    def assign_devices(self, node: NodeName) -> None:
         """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it, and others free ones."""
         before = self._free_gpus(node)
         self._fleet.set_devices(node, dict(self._reports.get(node, Report()).whole))
         if self._free_gpus(node) != before:
             self._changes.note(Happened.NODE_CHANGED, node)
 
-    def _free_gpus(self, node: str) -> int:
+    def _free_gpus(self, node: NodeName) -> int:
         state = self._fleet.nodes.get(node)
         return sum(gpu.takes_whole for gpu in state.gpus.values()) if state is not None else 0
 
-    def _report(self, node: str) -> Report:
+    def _report(self, node: NodeName) -> Report:
         accelerator = self._objects.get(node)
         if accelerator is None:
             return Report()
@@ -142,8 +143,8 @@ def _foreign_slices(accelerator: NodeAccelerator) -> tuple[SlicePlacement, ...]:
     return tuple(SlicePlacement(gpu.uuid, it.profile, it.start, it.size) for gpu in gpus for it in gpu.foreign)
 
 
-def _whole_gpus(accelerator: NodeAccelerator) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found: dict[str, tuple[str, ...]] = {}
+def _whole_gpus(accelerator: NodeAccelerator) -> tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...]:
+    found: dict[PodUID, tuple[DeviceUUID, ...]] = {}
     for gpu in accelerator.status.gpus:
         for holder in gpu.holders:
             if holder.kind == "whole":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.identities import ClaimName, NodeName, PodUID
 from apportion.core.fleet import Fleet, SlicePlacement
 from apportion.core.operations import ObjectKind
 from apportion.view.assumptions import Assumptions
@@ -26,7 +27,7 @@ class Claims:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def of_pod(self, uid: str) -> list[AllocationClaim]:
+    def of_pod(self, uid: PodUID) -> list[AllocationClaim]:
         """Claims of a pod that an informer has shown."""
         return [self._objects[record.key] for record in self._fleet.slices_of(uid) if record.key in self._objects]
 
@@ -53,7 +54,7 @@ class Claims:
         elif before.placement != placement:  # its agent moved it, or another leader wrote it
             self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(before.gpu, spec.nodename), uid)
 
-    def _leave(self, name: str, node: str = "") -> None:
+    def _leave(self, name: ClaimName, node: NodeName) -> None:
         record = self._fleet.slices.get(name)
         if record is not None:
             self._fleet.remove_slice(name)

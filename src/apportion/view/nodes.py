@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from apportion.apis.errors import InputError
+from apportion.apis.identities import NodeName
 from apportion.apis.nodes import Node
 from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet, NodeFacts
@@ -22,7 +23,9 @@ def node_facts(node: Node) -> NodeFacts:
         log.error("ignoring the resources of node %s: %s", node.metadata.name, error)  # noqa: TRY400
         allocatable = {}
     spec = node.spec
-    return NodeFacts(node.metadata.name, node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable)
+    return NodeFacts(
+        NodeName(node.metadata.name), node.metadata.labels, tuple(spec.taints), spec.unschedulable, allocatable
+    )
 
 
 class Nodes:
@@ -36,9 +39,10 @@ class Nodes:
     def changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             assert old is not None
-            self._fleet.remove_node(old.metadata.name)
-            self._accelerators.node_removed(old.metadata.name)
-            self._changes.note(Happened.NODE_CHANGED, old.metadata.name)
+            name = NodeName(old.metadata.name)
+            self._fleet.remove_node(name)
+            self._accelerators.node_removed(name)
+            self._changes.note(Happened.NODE_CHANGED, name)
             return
         facts = node_facts(new)
         known = self._fleet.nodes.get(facts.name)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from apportion.apis import names
+from apportion.apis.identities import NO_NODE, PodUID
 from apportion.apis.pods import Pod
 from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet
@@ -38,7 +39,7 @@ class Pods:
         self._changes = changes
         self._waiting = waiting
         self._accelerators = accelerators
-        self._objects: dict[str, Pod] = {}
+        self._objects: dict[PodUID, Pod] = {}
         self._assumptions = assumptions
 
     def __iter__(self) -> Iterator[Pod]:
@@ -47,10 +48,10 @@ class Pods:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, uid: str) -> Pod | None:
+    def get(self, uid: PodUID) -> Pod | None:
         return self._objects.get(uid)
 
-    def condition_message(self, uid: str) -> str:
+    def condition_message(self, uid: PodUID) -> str:
         """What the pod's condition PodScheduled says."""
         pod = self._objects.get(uid)
         return message_of(pod) if pod is not None else ""
@@ -58,7 +59,7 @@ class Pods:
     def changed(self, old: Pod | None, new: Pod | None) -> None:
         subject = new or old
         assert subject is not None
-        uid = subject.metadata.uid
+        uid = PodUID(subject.metadata.uid)
         if new is None:
             self._objects.pop(uid, None)
         else:
@@ -80,7 +81,7 @@ class Pods:
             self._waiting.add(uid, WaitingPod(new, read(new)))
 
     def _bound(self, old: Pod | None, pod: Pod) -> None:
-        uid, node = pod.metadata.uid, pod.spec.node_name
+        uid, node = PodUID(pod.metadata.uid), pod.spec.node_name
         assumed = self._assumptions.shown(ObjectKind.POD, uid)
         self._waiting.remove(uid)
         known = self._fleet.pod_nodes.get(uid)
@@ -103,7 +104,7 @@ class Pods:
             self._changes.note(Happened.POD_GONE, known, uid)
         self._changes.note(Happened.POD_CAME, node, uid)
 
-    def _leave(self, uid: str) -> None:
+    def _leave(self, uid: PodUID) -> None:
         node = self._fleet.pod_nodes.get(uid)
         if node is not None:
             held_gpus = self._fleet.nodes[node].pods[uid].whole_gpus
@@ -121,7 +122,7 @@ def message_of(pod: Pod) -> str:
 def _only_bound(old: Pod, new: Pod) -> bool:
     """Nothing but the node was added."""
     return (
-        msgspec.structs.replace(new.spec, node_name="") == old.spec
+        msgspec.structs.replace(new.spec, node_name=NO_NODE) == old.spec
         and old.metadata.labels == new.metadata.labels
         and old.metadata.annotations == new.metadata.annotations
     )

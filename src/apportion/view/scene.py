@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
+from apportion.apis.identities import PodUID
 from apportion.core.facts import SlicePlacement
 from apportion.core.ledger import Gpu as Ledger
 from apportion.core.node import NodeState
@@ -82,7 +83,7 @@ def _slice(placement: SlicePlacement, owner: str, state: str) -> Slice:
 
 def _pod_name(view: View, uid: str) -> str:
     """namespace/name, the uid of a pod that is gone."""
-    pod = view.pods.get(uid)
+    pod = view.pods.get(PodUID(uid))
     return f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
 
 
@@ -108,6 +109,6 @@ def _waiting(view: View) -> Iterator[tuple[str, str]]:
         if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
             continue
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-        current = view.pods.get(pod.metadata.uid) or pod
+        current = view.pods.get(PodUID(pod.metadata.uid)) or pod
         reason = f"the pod has scheduling gates: {gates}" if gates else message_of(current)
         yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not processed yet"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from apportion.apis.errors import InputError
+from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog, Model
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
@@ -32,7 +33,7 @@ class Loaded:
 
 
 class _Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
-    uuid: str
+    uuid: DeviceUUID
     model: int  # its place in the list of models
     mig: bool = False
     healthy: bool = True
@@ -40,14 +41,14 @@ class _Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     request: Request
-    devices: tuple[str, ...] = ()
+    devices: tuple[DeviceUUID, ...] = ()
     releasing: bool = False
 
 
 class _Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """`facts` is None for a node that is gone while its pods or its report are still there."""
 
-    name: str
+    name: NodeName
     facts: NodeFacts | None = None
     ready: bool = False
     gpus: tuple[_Gpu, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.view.requests import Reading
 
@@ -14,14 +15,14 @@ class WaitingPod(NamedTuple):
     reading: Reading
 
 
-Listener = Callable[[str, WaitingPod | None], None]
+Listener = Callable[[PodUID, WaitingPod | None], None]
 
 
 class WaitingPods:
     """By uid. Pods that are being deleted do not wait any more; gated ones do."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, WaitingPod] = {}
+        self._pods: dict[PodUID, WaitingPod] = {}
         self._listeners: list[Listener] = []
 
     def __len__(self) -> int:
@@ -30,7 +31,7 @@ class WaitingPods:
     def __iter__(self) -> Iterator[WaitingPod]:
         return iter(self._pods.values())
 
-    def get(self, uid: str) -> WaitingPod | None:
+    def get(self, uid: PodUID) -> WaitingPod | None:
         return self._pods.get(uid)
 
     def on_change(self, listener: Listener) -> None:
@@ -39,12 +40,12 @@ class WaitingPods:
         for uid, waiting in list(self._pods.items()):
             listener(uid, waiting)
 
-    def add(self, uid: str, waiting: WaitingPod) -> None:
+    def add(self, uid: PodUID, waiting: WaitingPod) -> None:
         self._pods[uid] = waiting
         for listener in self._listeners:
             listener(uid, waiting)
 
-    def remove(self, uid: str) -> None:
+    def remove(self, uid: PodUID) -> None:
         if self._pods.pop(uid, None) is not None:
             for listener in self._listeners:
                 listener(uid, None)

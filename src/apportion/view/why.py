@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from apportion.apis import names
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core import cycle
@@ -59,7 +60,7 @@ def answer(view: View, pod: Pod, policy: Policy) -> Answer:
     if pod.terminal:
         return Answer(key, State.ENDED, f"The pod has terminated ({pod.status.phase}).", node=pod.spec.node_name)
     if pod.spec.node_name:
-        return _placed(key, pod, tuple(view.claims.of_pod(pod.metadata.uid)))
+        return _placed(key, pod, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
     return replace(_waiting(view, key, pod, policy), told=message_of(pod))
 
 

@@ -45,7 +45,7 @@ async def test_s06_a_claim_that_was_moved_by_hand_keeps_its_slice_and_says_so(no
     moved = {"spec": {"migPlacement": {"start": 5, "size": 1}}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, claim.name, moved, namespace=names.DAS_NAMESPACE)
     await node.end(pod)
-    with pytest.raises(PluginError, match=r"was changed to 1g.5gb at 5\+1 .* after its slice was made"):
+    with pytest.raises(PluginError, match=r"was changed to 1g.5gb at 5\+1 .* after its slice was created"):
         await node.start(pod)
     assert await node.slices() == [claim.status.mig_uuid]
     await node.delete(pod)

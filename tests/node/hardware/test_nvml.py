@@ -226,7 +226,7 @@ async def test_a_driver_that_hangs_is_told_and_taken_up_again(
     await driver.discover()
     monkeypatch.setattr("apportion.node.hardware.nvml.driver.ANSWER_SECONDS", 0.2)
     library.stub_slow(1)
-    with pytest.raises(Unavailable, match=r"NVML has not answered for 0.2 s"):
+    with pytest.raises(Unavailable, match=r"NVML did not respond within 0.2 s"):
         await driver.discover()
     library.stub_slow(0)
     monkeypatch.setattr("apportion.node.hardware.nvml.driver.ANSWER_SECONDS", 20.0)

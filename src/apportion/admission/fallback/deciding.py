@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from apportion.admission.fallback.occupancy import Occupancy, devices, pieces
 from apportion.admission.fallback.promises import Promise, kind_of
 from apportion.admission.fallback.tiers import REJECT, FallbackOptions
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.request import Request
 
 
@@ -37,7 +38,7 @@ class Case:
     options: FallbackOptions
     generate_name: str = ""
     dry_run: bool = False
-    stale: dict[str, str] = field(default_factory=dict)
+    stale: dict[PodUID, NodeName] = field(default_factory=dict)
     """Pods, by their node, that a look at the server showed to be gone: nothing is decided until we see it too."""
 
 
@@ -48,7 +49,7 @@ class Decision:
     outcome: Outcome
     steps: int = 0
     promise: Promise | None = None
-    node: str = ""
+    node: NodeName = NO_NODE
     trouble: str = ""
     """For RETRY: the reason, unless promises hold the devices."""
 

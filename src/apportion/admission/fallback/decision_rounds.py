@@ -26,6 +26,7 @@ from apportion.admission.fallback.promises import Ages, StoredPromises
 from apportion.admission.fallback.recent_pods import RecentPods
 from apportion.apis import kinds
 from apportion.apis.errors import InputError
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -71,8 +72,8 @@ class _Doubt(NamedTuple):
     """A decision against a case that rests on these pods, by their nodes."""
 
     case: Case
-    nodes: list[str]
-    holders: dict[str, str]
+    nodes: list[NodeName]
+    holders: dict[PodUID, NodeName]
 
 
 class DecisionRounds:

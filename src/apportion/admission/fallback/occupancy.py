@@ -18,6 +18,7 @@ import msgspec
 
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core import cycle
 from apportion.core.changes import Happened
@@ -82,7 +83,7 @@ class Occupancy:
         key = _key(promise)
         self.fleet.reserve(Reservation(key, promise.node, promise.resources, promise.pieces, owner=promise.id))
 
-    def holders(self, request: Request, most: int) -> tuple[list[str], dict[str, str]]:
+    def holders(self, request: Request, most: int) -> tuple[list[NodeName], dict[PodUID, NodeName]]:
         """Nodes that could serve the request if they were empty, and the pods (with their nodes) in its way.
 
         Nothing if there are more than so many nodes.

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from apportion.apis.identities import NodeName
 from apportion.core.facts import SlicePlacement
 
 MOST_PROMISES = 500
@@ -34,7 +35,7 @@ class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     at: float
     kind: str
-    node: str
+    node: NodeName
     steps: int = 0
     resources: dict[str, int] = {}
     pieces: tuple[SlicePlacement, ...] = ()

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.meta import Conditions, ObjectMeta, Wire, condition
 
 READY = "Ready"
@@ -45,7 +45,7 @@ class FixedSlice(Wire):
     profile: str
     start: Annotated[int, Meta(ge=0, description="First memory unit of the slice.")]
     size: Annotated[int, Meta(ge=1, description="Number of memory units.")]
-    uuid: str
+    uuid: DeviceUUID
     pod_uid: Annotated[str, Meta(description="UID of the pod that it is assigned to; empty if it is free.")] = (
         msgspec.field(default="", name="podUID")
     )
@@ -64,7 +64,7 @@ class DeviceHolder(Wire):
 class Accelerator(Wire):
     """One GPU."""
 
-    uuid: str
+    uuid: DeviceUUID
     model: Annotated[str, Meta(description="Product name reported by the driver.")]
     memory_mib: Annotated[int, Meta(ge=0)] = msgspec.field(default=0, name="memoryMiB")
     mig_enabled: Annotated[bool, Meta(description="MIG mode; only GPUs in MIG mode are sliced.")] = False
@@ -95,7 +95,7 @@ class NodeAcceleratorSpec(Wire):
 class NodeGpu(Wire):
     """A GPU in the form of the DAS operator."""
 
-    gpu_uuid: str
+    gpu_uuid: DeviceUUID
     gpu_name: str
     gpu_memory: Annotated[str, Meta(description="A quantity, for example 40Gi.")]
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from apportion.apis import names
-from apportion.apis.identities import ClaimName, PodUID
+from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
 from apportion.apis.meta import Condition, Conditions, ObjectMeta, Wire
 
 CREATED, PROCESSING, IN_USE = "created", "processing", "inUse"
@@ -31,14 +31,14 @@ class PodReference(Wire, omit_defaults=False, kw_only=True):
     kind: str = "Pod"
     namespace: str
     name: str
-    uid: str
+    uid: PodUID
 
 
 class AllocationClaimSpec(Wire):
     profile: Annotated[str, Meta(min_length=1, description="MIG profile, for example 1g.5gb or 1g.5gb+me.")]
-    gpu_uuid: Annotated[str, Meta(description="UUID of the GPU.")] = msgspec.field(name="gpuUUID")
+    gpu_uuid: Annotated[DeviceUUID, Meta(description="UUID of the GPU.")] = msgspec.field(name="gpuUUID")
     mig_placement: Annotated[MigPlacement, Meta(description="Position of the slice on that GPU.")]
-    nodename: Annotated[str, Meta(min_length=1, description="The node that the pod is bound to.")]
+    nodename: Annotated[NodeName, Meta(min_length=1, description="The node that the pod is bound to.")]
     pod_ref: Annotated[PodReference, Meta(description="The pod that the slice is allocated to.")]
     containers: Annotated[list[str], Meta(description="Containers of that pod that use the slice.")] = []
 
@@ -75,16 +75,16 @@ class AllocationClaim(Wire, kw_only=True):
 
     @property
     def pod_uid(self) -> PodUID:
-        return PodUID(self.spec.pod_ref.uid)
+        return self.spec.pod_ref.uid
 
     @property
     def state(self) -> str:
         return self.status.state or CREATED
 
 
-def claim_name(pod_uid: str, container: str, index: int) -> str:
+def claim_name(pod_uid: str, container: str, index: int) -> ClaimName:
     """Longer than 63 characters, so good as a name and never as a label value."""
-    return f"{pod_uid}-{container}-{index}"
+    return ClaimName(f"{pod_uid}-{container}-{index}")
 
 
 def state_condition(state: str, *, now: str, generation: int = 0, message: str | None = None) -> Condition:
@@ -103,10 +103,10 @@ def new_claim(
     *,
     name: str,
     profile: str,
-    gpu_uuid: str,
+    gpu_uuid: DeviceUUID,
     start: int,
     size: int,
-    nodename: str,
+    nodename: NodeName,
     pod: PodReference,
     containers: list[str],
     namespace: str = names.DAS_NAMESPACE,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 
 from apportion.apis import names
+from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.apis.shares import LEAST_MILLI
 from apportion.core.explanations import remedies
@@ -203,7 +204,7 @@ def _facts(fleet: Fleet, profile: str) -> tuple[int, int]:
 
 def _pods_to_end(survey: NodeReasons) -> Proposals:
     """The fewest pods of one node, those of low priority first."""
-    found: list[tuple[int, int, str, tuple[Request, ...]]] = []
+    found: list[tuple[int, int, NodeName, tuple[Request, ...]]] = []
     fleet = survey.fleet
     movable = [name for name, reason in survey.reasons.items() if reason.code.row.ends_pods]
     candidates = [fleet.nodes[name] for name in movable if name in fleet.nodes]
@@ -242,7 +243,7 @@ def _victims(survey: NodeReasons, node: NodeState) -> Generator[None, None, tupl
     return tuple(needed)
 
 
-def _fits_without(survey: NodeReasons, node: str, pods: list[Request]) -> bool:
+def _fits_without(survey: NodeReasons, node: NodeName, pods: list[Request]) -> bool:
     with survey.trial():
         for pod in pods:
             remedies.end_pod(survey.fleet, pod.uid)

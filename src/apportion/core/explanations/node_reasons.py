@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
@@ -25,9 +26,9 @@ class NodeReasons:
         self.fleet = fleet
         self.request = request
         self.policy = policy
-        self.reasons: dict[str, Reason] = {}
+        self.reasons: dict[NodeName, Reason] = {}
         self._seen = fleet.log.end
-        self._changed: set[str] | None = None  # nodes to look at again; None: all of them
+        self._changed: set[NodeName] | None = None  # nodes to look at again; None: all of them
 
     def gather(self) -> Iterator[None]:
         """Look at every node that is new or has changed since it was looked at."""
@@ -41,7 +42,7 @@ class NodeReasons:
             self._changed = None
             raise
 
-    def _look(self, names: list[str]) -> Iterator[None]:
+    def _look(self, names: list[NodeName]) -> Iterator[None]:
         checks = Checks(self.fleet, self.request)
         nowhere = Reason(Code.NO_PLACE, self.request.slices[0].profile if self.request.slices else "")
         for number, name in enumerate(names, 1):
@@ -83,7 +84,7 @@ class NodeReasons:
         return bool(self.request.rules.about_pods or self.request.rules.claims or self.fleet.apart)
 
 
-def fits(survey: NodeReasons, name: str, request: Request) -> bool:
+def fits(survey: NodeReasons, name: NodeName, request: Request) -> bool:
     """Can this node take the request now?"""
     node = survey.fleet.nodes.get(name)
     if node is None or Checks(survey.fleet, request).against(node) is not None:

@@ -6,12 +6,14 @@ proposes one tries it out first, so that an answer is never a guess.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from fractions import Fraction
 
 import msgspec
 
 from apportion.apis import names, profiles
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
 from apportion.core.facts import GpuFacts, NodeFacts
@@ -102,7 +104,7 @@ def with_profile(request: Request, asked: str, other: str) -> Request:
     return msgspec.structs.replace(request, slices=slices, resources=resources)
 
 
-def end_pod(fleet: Fleet, uid: str) -> None:
+def end_pod(fleet: Fleet, uid: PodUID) -> None:
     for piece in fleet.slices_of(uid):
         fleet.remove_slice(piece.key)
     for share in fleet.shares_of(uid):
@@ -110,7 +112,7 @@ def end_pod(fleet: Fleet, uid: str) -> None:
     fleet.remove_pod(uid)
 
 
-def add_twin(fleet: Fleet, like: str) -> str:
+def add_twin(fleet: Fleet, like: NodeName) -> NodeName:
     """A new, empty node that is built like an existing one; its name."""
     state = fleet.nodes[like]
     assert state.facts is not None
@@ -120,13 +122,13 @@ def add_twin(fleet: Fleet, like: str) -> str:
         labels[names.HOSTNAME_LABEL] = name
     lasting = tuple(taint for taint in state.facts.taints if not taint.key.startswith(_CONDITION_TAINTS))
     fleet.set_node(NodeFacts(name, labels, lasting, unschedulable=False, allocatable=state.facts.allocatable))
-    gpus = [GpuFacts(f"{name}-{i}", gpu.facts.model, gpu.facts.mig) for i, gpu in enumerate(state.gpus.values())]
+    gpus = [
+        GpuFacts(DeviceUUID(f"{name}-{i}"), gpu.facts.model, gpu.facts.mig) for i, gpu in enumerate(state.gpus.values())
+    ]
     fleet.set_gpus(name, gpus, ready=True)
     return name
 
 
-def _free_name(nodes: Mapping[str, NodeState]) -> str:
-    number = 0
-    while f"{_NEW_NODE}-{number}" in nodes:
-        number += 1
-    return f"{_NEW_NODE}-{number}"
+def _free_name(nodes: Mapping[NodeName, NodeState]) -> NodeName:
+    names = (NodeName(f"{_NEW_NODE}-{number}") for number in itertools.count())
+    return next(name for name in names if name not in nodes)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.request import Request, SliceWant
 from apportion.core.facts import SlicePlacement
 from apportion.core.filters import gpus as gpu_rules
@@ -19,11 +20,11 @@ from apportion.core.policies import PACK, SPREAD, Policy
 class Placement(msgspec.Struct, frozen=True):
     """A pod's place on one node: new slices, whole GPUs (`devices`) or shares as (GPU, MiB)."""
 
-    node: str
+    node: NodeName
     price: int
     slices: tuple[tuple[SliceWant, SlicePlacement], ...] = ()
-    devices: tuple[str, ...] = ()
-    shares: tuple[tuple[str, int], ...] = ()
+    devices: tuple[DeviceUUID, ...] = ()
+    shares: tuple[tuple[DeviceUUID, int], ...] = ()
 
 
 def placement(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apportion.apis import names
+from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
 from apportion.core.ledger import Gpu
@@ -75,7 +76,7 @@ class NodeTable:
         self.rows = list(fleet)
         self._index = {node.name: number for number, node in enumerate(self.rows)}
         self._facts: list[NodeFacts | None] = [node.facts for node in self.rows]
-        self._gpus: list[dict[str, Gpu]] = [{} for _ in self.rows]
+        self._gpus: list[dict[DeviceUUID, Gpu]] = [{} for _ in self.rows]
         self._column = {PODS: 0, names.NVIDIA_GPU: DEVICES}
         count = len(self.rows)
         most = _LOG_PER_ROW * (count + _LOG_PER_ROW)
@@ -93,7 +94,7 @@ class NodeTable:
             self._write(number, node)
             self._write_facts(number, node)
 
-    def _refresh(self, fleet: Fleet, names: set[str]) -> bool:
+    def _refresh(self, fleet: Fleet, names: set[NodeName]) -> bool:
         """Write changed rows again; False if that is not enough."""
         for name in sorted(names):
             node, number = fleet.nodes.get(name), self._index.get(name)

@@ -89,7 +89,7 @@ def _cycle(
 def _explained(fleet: Fleet, members: tuple[Request, ...], policy: Policy) -> Wait:
     refusal = cycle.decide(fleet, Group.of(*members), policy)
     assert isinstance(refusal, cycle.Refusal)
-    nodes = {node: str(part.code) for part in refusal.groups for node in part.nodes}
+    nodes: dict[str, str] = {node: str(part.code) for part in refusal.groups for node in part.nodes}
     return Wait(str(refusal.code), str(refusal.layer), messages.of(refusal), nodes)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from apportion.apis import names, profiles, quantity
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.errors import InputError
+from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.nodes import Taint
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog, Model
@@ -28,18 +29,18 @@ def build(scenario: Scenario, requests: Mapping[str, tuple[Request, ...]]) -> Fl
     fleet = Fleet(Catalog.shipped())
     mig = checks.asks_for_slices(scenario)
     for name, node in checks.node_names(scenario).items():
-        _add_node(fleet, name, node, mig=mig)
+        _add_node(fleet, NodeName(name), node, mig=mig)
     running = [job for job in scenario.jobs if job.on is not None]
     for job in sorted(running, key=lambda job: job.device is None):  # those that name their GPUs come first
         for request, name in zip(requests[job.name], job.nodes(), strict=True):
-            _add_running(fleet, fleet.nodes[name], job, request)
+            _add_running(fleet, fleet.nodes[NodeName(name)], job, request)
     for job in scenario.jobs:
         _add_claims(fleet, job, requests[job.name][0])
     return fleet
 
 
-def device_name(node: str, index: int) -> str:
-    return f"{node}/{index}"
+def device_name(node: str, index: int) -> DeviceUUID:
+    return DeviceUUID(f"{node}/{index}")
 
 
 def claim_names(request: Request) -> list[str]:
@@ -47,7 +48,7 @@ def claim_names(request: Request) -> list[str]:
     return [claim_name(request.uid, want.container, want.index) for want in request.slices]
 
 
-def _add_node(fleet: Fleet, name: str, node: Node, *, mig: bool) -> None:
+def _add_node(fleet: Fleet, name: NodeName, node: Node, *, mig: bool) -> None:
     field = f"nodes.{name}"
     gpus = _gpus(fleet.catalog, name, node, mig=mig)
     taints = tuple(msgspec.convert(notation.taint(text, f"{field}.taints"), Taint) for text in node.taints)
@@ -161,13 +162,13 @@ def _add_claims(fleet: Fleet, job: Job, request: Request) -> None:
     """Claims of a pod that is not bound; they may differ from what it asks for now."""
     for claim in job.claims:
         field = f"jobs.{job.name}.claims"
-        gpu = _device(fleet.nodes[claim.node], claim.device, f"{field}.device")
+        gpu = _device(fleet.nodes[NodeName(claim.node)], claim.device, f"{field}.device")
         shape = gpu.grid.shape(claim.profile)
         if shape is None:
             raise InputError(f"{field}.profile", claim.profile, f"{gpu.facts.model.id} has no such profile")
         key = claim_name(request.uid, request.slices[0].container if request.slices else "main", claim.index)
         placement = SlicePlacement(gpu.uuid, claim.profile, claim.start, shape.size)
-        fleet.add_slice(key, placement, request.uid, node=claim.node)
+        fleet.add_slice(key, placement, request.uid, node=NodeName(claim.node))
 
 
 def _device(node: NodeState, index: int, field: str) -> Gpu:

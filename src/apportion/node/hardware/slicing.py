@@ -26,7 +26,7 @@ class Slicing:
         if known is not None and known.place == place:
             return known
         if known is not None and await self._of(known) is not None:
-            raise PlaceTaken(f"the claim was changed to {place} after its slice was made: {known.place}")
+            raise PlaceTaken(f"the claim was changed to {place} after its slice was created at {known.place}")
         async with self._locks.gpu(place.gpu):
             rival = self._records.overlapping(claim, place)
             if rival is not None:

@@ -82,7 +82,7 @@ class NvmlDriver:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._call(function)
         except TimeoutError:
-            raise Unavailable(f"NVML has not answered for {ANSWER_SECONDS:g} s: the driver or a GPU hangs") from None
+            raise Unavailable(f"NVML did not respond within {ANSWER_SECONDS:g} s: the driver or a GPU hangs") from None
 
     async def _call(self, function: Callable[[], T]) -> T:
         def guarded() -> T:
