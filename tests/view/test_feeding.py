@@ -141,7 +141,8 @@ def test_terminating_claims_hold_their_place(world: World) -> None:
     meta = msgspec.structs.replace(claim.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     leaving = msgspec.structs.replace(claim, metadata=meta)
     world.view.claims.changed(claim, leaving)
-    assert len(world.view.fleet.slices_of("uid-a")) == 1
+    assert [held.releasing for held in world.view.fleet.slices_of("uid-a")] == [True]
+    assert world.kinds[-1:] == [Happened.SLICE_CAME], "whoever has counted on it looks again"
     world.changes.take()
     world.view.claims.changed(leaving, None)
     assert world.view.fleet.slices_of("uid-a") == ()

@@ -10,7 +10,7 @@ from apportion.apis.identities import NO_NODE, NodeName
 
 class Happened(Enum):
     SLICE_FREED = auto()
-    SLICE_CAME = auto()
+    SLICE_CAME = auto()  # or is being freed from now on
     POD_GONE = auto()
     POD_CAME = auto()
     NODE_CHANGED = auto()

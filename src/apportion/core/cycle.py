@@ -29,19 +29,27 @@ __all__ = ["Group", "Refusal", "Statement", "decide", "place"]
 
 
 def decide(
-    fleet: Fleet, group: Group, policy: Policy, *, plain: bool = False, explained: bool = True
+    fleet: Fleet,
+    group: Group,
+    policy: Policy,
+    *,
+    plain: bool = False,
+    explained: bool = True,
+    observed: bool = True,
 ) -> Statement | Refusal:
     """Place every pod of the group, or refuse because of the first that has no place.
 
     `plain` takes the slow path that looks at every node; the outcome is the same. A refusal that is not to be
-    `explained` costs nothing, and says nothing about nodes.
+    `explained` costs nothing, and says nothing about nodes. A simulated decision is not `observed`: it is no part of
+    the request mix that the policy learns from.
     """
     mark = fleet.checkpoint()
     operations: list[Operation] = [Unreserve(each) for each in fleet.reservations_for(group.key)]
     for operation in operations:
         operation.apply(fleet)
     for request in group.members:
-        policy.mix.observe(request)
+        if observed:
+            policy.mix.observe(request)
         found = _find(fleet, request, policy, plain=plain)
         if found is None:
             found = explanation.refuse(fleet, request, policy) if explained else refusals.unexplained(request)
@@ -54,10 +62,10 @@ def decide(
 
 
 def place(fleet: Fleet, request: Request, policy: Policy) -> Statement | None:
-    """The same for one pod whose scheduling gates do not matter; None if there is no place."""
+    """A simulation for one pod whose scheduling gates do not matter; None if there is no place."""
     if request.gated:
         request = msgspec.structs.replace(request, gates=())
-    outcome = decide(fleet, Group.of(request), policy, explained=False)
+    outcome = decide(fleet, Group.of(request), policy, explained=False, observed=False)
     return outcome if isinstance(outcome, Statement) else None
 
 

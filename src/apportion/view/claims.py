@@ -49,9 +49,9 @@ class Claims:
         before = self._fleet.slices.get(claim.name)
         releasing = claim.metadata.deleting
         self._fleet.add_slice(claim.name, placement, uid, node=spec.nodename, releasing=releasing)
-        if before is None:
+        if before is None or before.releasing != releasing:
             self._changes.note(Happened.SLICE_CAME, spec.nodename, uid)
-        elif before.placement != placement:  # its agent moved it, or another leader wrote it
+        if before is not None and before.placement != placement:  # its agent moved it, or another leader wrote it
             self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(before.gpu, spec.nodename), uid)
 
     def _leave(self, name: ClaimName, node: NodeName) -> None:
