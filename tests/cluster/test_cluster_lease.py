@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -11,7 +11,9 @@ import pytest
 from apportion.apis.kinds import LEASES
 from apportion.cluster.client import Client
 from apportion.cluster.lease import Election
+from apportion.cluster.transport import HttpTransport, Request, Response
 from tests.cluster.scripted_api import ScriptedApi, serving
+from tests.scheduler.cluster import Wire
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/das-operator/leases"
 
@@ -144,6 +146,25 @@ async def test_a_leader_that_ends_gives_the_lease_back(api: ScriptedApi, client:
     await candidate(client, "first", clock).run(nothing)
     assert api.collections[PATH]["l"]["spec"]["holderIdentity"] == ""
     assert await candidate(client, "second", clock)._attempt()
+
+
+async def test_a_leader_that_ends_during_a_renewal_gives_the_lease_back(api: ScriptedApi, client: Client) -> None:
+    renewed = asyncio.Event()
+
+    async def keep_the_answer(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+        response = await onwards()
+        if request.method == "PUT" and not renewed.is_set():
+            renewed.set()
+            await asyncio.Event().wait()
+        return response
+
+    async with Client(Wire(HttpTransport(api.url), keep_the_answer)) as slow:
+        task = asyncio.create_task(candidate(slow, "first", Clock()).run(asyncio.Event().wait))
+        await renewed.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert api.collections[PATH]["l"]["spec"]["holderIdentity"] == ""
 
 
 async def test_renewals_that_fail_end_the_reign_in_time(api: ScriptedApi, client: Client) -> None:

@@ -193,7 +193,16 @@ class Election:
         held, self._renewed = self.holds(), None
         if not held or self._seen is None:
             return
-        lease = self._seen.lease
+        with contextlib.suppress(errors.ClusterError, TimeoutError):
+            async with asyncio.timeout(2):
+                try:
+                    await self._give_back(self._seen.lease)
+                except errors.Conflict:  # by a renewal of ours whose answer we did not wait for
+                    lease = await self._client.get(LEASES, self._name, namespace=self._namespace, into=Lease)
+                    if lease.spec.holder_identity == self.identity:
+                        await self._give_back(lease)
+
+    async def _give_back(self, lease: Lease) -> None:
         body = Lease(
             metadata=lease.metadata,
             spec=LeaseSpec(
@@ -203,6 +212,4 @@ class Election:
                 lease_transitions=lease.spec.lease_transitions,
             ),
         )
-        with contextlib.suppress(errors.ClusterError, TimeoutError):
-            async with asyncio.timeout(2):
-                await self._client.replace(LEASES, body, namespace=self._namespace)
+        await self._client.replace(LEASES, body, namespace=self._namespace)
