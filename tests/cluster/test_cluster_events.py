@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.cluster.events import BURST, Recorder, Regarding
+from apportion.cluster.events import BURST, LAST_SECONDS, Recorder, Regarding
+from apportion.cluster.transport import HttpTransport, Request, Response
 from tests.cluster.scripted_api import ScriptedApi, serving
+from tests.scheduler.cluster import Wire
 
 PATH = "/api/v1/namespaces/default/events"
 POD = Regarding.pod("default", "p", "u1")
@@ -94,3 +97,53 @@ async def test_an_api_that_refuses_events_stops_nobody(api: ScriptedApi, client:
         recorder.warn(POD, "R", "lost")
         recorder.warn(POD, "R", "kept")
     assert [event["message"] for event in api.collections[PATH].values()] == ["kept"]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_an_api_that_cannot_take_events_for_a_moment_gets_them_later(
+    api: ScriptedApi, client: Client, code: int
+) -> None:
+    api.fail("POST", code)
+    async with writing(Recorder(client, "s")) as recorder:
+        recorder.warn(POD, "R", "kept")
+    assert [event["count"] for event in api.collections[PATH].values()] == [1]
+    assert recorder.dropped == 0
+
+
+async def test_an_event_whose_answer_is_lost_is_counted_once(api: ScriptedApi, client: Client) -> None:
+    lost = 0
+
+    async def lose(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+        nonlocal lost
+        response = await onwards()
+        if request.method == "POST" and not lost:
+            lost += 1
+            raise errors.Unreachable("the answer is lost")
+        return response
+
+    async with Client(Wire(HttpTransport(api.url), lose)) as lossy, writing(Recorder(lossy, "s")) as recorder:
+        recorder.warn(POD, "R", "once")
+    assert lost == 1
+    assert [event["count"] for event in api.collections[PATH].values()] == [1]
+
+
+async def test_an_event_that_is_being_written_when_the_recorder_stops_is_written(
+    api: ScriptedApi, client: Client
+) -> None:
+    begun = asyncio.Event()
+
+    async def slow(_: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+        begun.set()
+        await asyncio.sleep(LAST_SECONDS / 4)
+        return await onwards()
+
+    async with Client(Wire(HttpTransport(api.url), slow)) as slowed:
+        recorder = Recorder(slowed, "s")
+        task = asyncio.create_task(recorder.run())
+        recorder.warn(POD, "R", "under way")
+        recorder.warn(POD, "R", "queued")
+        await begun.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert [event["message"] for event in api.collections[PATH].values()] == ["under way", "queued"]
