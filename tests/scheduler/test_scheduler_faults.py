@@ -13,6 +13,7 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.request import parse_pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client
+from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
 from apportion.core.facts import SlicePlacement
@@ -142,7 +143,8 @@ async def test_s06_a_lease_that_is_renewed_late_leaves_no_claim_behind(each_clus
     cluster = each_cluster
     await cluster.node("n1")
     election = Faltering(cluster.client, name="late", namespace=NAMESPACE, identity="late")
-    async with background(election.run(Reign(cluster.client, election, Settings()).lead)):
+    reign = Reign(cluster.client, election, Settings(), Recorder(cluster.client, "late"))
+    async with background(election.run(reign.lead)):
         await cluster.pod("a", slices={"1g.5gb": 1})
         await cluster.bound("a")
         election.late = True

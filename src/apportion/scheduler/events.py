@@ -29,7 +29,6 @@ BETWEEN_REPORTS_SECONDS = 10.0
 STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits for others to be bound
 LOOK_SECONDS = 0.2
 WORKERS = 8
-WRITERS = 4
 BATCH = 100
 SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 
@@ -39,12 +38,12 @@ class _Report:
     request: Request
     text: str
     said: str  # by the pod's condition
-    told: bool = False  # by an event of ours: whoever led before may have died between condition and event
+    told: str = ""  # by an event of ours: whoever led before may have died between condition and event
     at: float = float("-inf")
 
     @property
     def open(self) -> bool:
-        return not self.told or self.text != self.said
+        return not self.text == self.told == self.said
 
 
 class _News(NamedTuple):
@@ -77,6 +76,7 @@ class Reporter:
         self._busy = busy
         self._news: deque[_News] = deque()
         self._has_news = asyncio.Event()
+        self._ended = False
         self._reports: dict[str, _Report] = {}
         self._queue: WorkQueue[str] = WorkQueue("reports")
 
@@ -109,22 +109,22 @@ class Reporter:
                 text += ": " + ", ".join(f"{each.profile} at {each.start} on {each.gpu}" for each in placements)
             self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), text))
             self._has_news.set()
+        if self._ended:
+            self._tell(len(self._news))
 
     def forget(self, uid: str) -> None:
         """The pod waits no longer."""
         self._reports.pop(uid, None)
 
     async def run(self) -> None:
-        """Work until cancelled; what is then still to be told goes to the recorder, which writes a little longer."""
-        async with asyncio.TaskGroup() as writers:
-            for _ in range(WRITERS):
-                writers.create_task(self._recorder.run())
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._queue.run(self._report, WORKERS))
-                    group.create_task(self._tell_news())
-            finally:
-                self._tell(len(self._news))
+        """Work until cancelled; what is still to be told then, and from then on, goes to the recorder at once."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._queue.run(self._report, WORKERS))
+                group.create_task(self._tell_news())
+        finally:
+            self._ended = True
+            self._tell(len(self._news))
 
     async def _tell_news(self) -> None:
         while True:
@@ -147,8 +147,9 @@ class Reporter:
             return
         text, report.at = report.text, self._now()
         request = report.request
-        self._recorder.warn(_regarding(request), FAILED, text)
-        report.told = True
+        if text != report.told:
+            self._recorder.warn(_regarding(request), FAILED, text)
+            report.told = text
         if text == report.said:
             return
         condition = {

@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
@@ -32,7 +31,7 @@ SWEEP_SECONDS = 5.0
 class Plane:
     """What a leader is made of."""
 
-    def __init__(self, client: Client, election: Election, settings: Settings) -> None:
+    def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
         now = clock.elapsed
         self.view = View(now=now)
         self.informers = informers = Informers(client, self.view, settings.installation)
@@ -42,7 +41,7 @@ class Plane:
         self._intake = Intake(self.view.waiting, self.backlog, on_offer=changed.set, on_problem=self._on_problem)
         self._reporter = Reporter(
             client,
-            Recorder(client, names.DAS_SCHEDULER),
+            recorder,
             said=self.view.pods.condition_message,
             now=now,
             busy=lambda: self.backlog.busy,

@@ -38,6 +38,7 @@ EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.004  # between two such stretches while statements are being written
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
+LAST_SECONDS = 1.0  # for statements that are being written when the reign ends
 
 
 class Rounds:
@@ -72,6 +73,20 @@ class Rounds:
                 self._changed.clear()
                 await self._round()
             raise self._failure
+        finally:
+            finishing = asyncio.create_task(self._finish())
+            try:
+                await asyncio.shield(finishing)
+            except asyncio.CancelledError:  # the lease was lost in a commit, and now the election knows it too
+                await finishing
+                raise
+
+    async def _finish(self) -> None:
+        """Wait a little for what is being written: a pod that is bound gets its event, and no claim is left over."""
+        self._committer.close()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
         finally:
             for task in self._tasks:
                 task.cancel()
