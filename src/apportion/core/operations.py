@@ -2,8 +2,8 @@
 
 An operation knows how to enter itself into a fleet and how to take that back exactly, which object of the cluster
 confirms it once it is written (`confirmed_by`), what has to happen before it is written (`after`), and what is free
-again when it is undone. Applying one whose ground is already taken raises `LedgerError`: so `undo` never takes back
-what another one did.
+again when it is undone. Applying one whose resources are already taken raises `LedgerError`, so `undo` never undoes
+what another operation did.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class BindVolume(_Operation, frozen=True):
         fleet.forget_volume(self.key)
 
     def confirm(self, fleet: Fleet) -> bool:
-        """True, and nothing is assumed any more, once the facts of the fleet tell what was chosen."""
+        """True, and nothing is assumed any more, once the facts of the fleet show what was chosen."""
         storage = fleet.storage
         if storage is None:
             return False
@@ -187,7 +187,7 @@ class BindShare(_Operation, frozen=True):
 
 
 class Evict(_Operation, frozen=True):
-    """Ask a pod to go. Until it is gone it holds what it has, and that can be reserved."""
+    """Evict a pod. Until it has ended it holds its resources, and these can be reserved."""
 
     request: Request
     node: NodeName
@@ -213,7 +213,7 @@ class Evict(_Operation, frozen=True):
 
 
 class Reserve(_Operation, frozen=True):
-    """Keep room on a node for a pod that cannot be bound there yet; written down as the pod's nominated node."""
+    """Reserve capacity on a node for a pod that cannot be bound there yet; written as the pod's nominated node."""
 
     request: Request
     reservation: Reservation
@@ -241,7 +241,7 @@ class Reserve(_Operation, frozen=True):
 
 
 class Unreserve(_Operation, frozen=True):
-    """End a reservation, because its owner takes the room or does not want it any more. Nothing is written."""
+    """End a reservation, because its owner uses the capacity or no longer needs it. Nothing is written."""
 
     reservation: Reservation
     after: tuple[ObjectRef, ...] = ()

@@ -46,7 +46,7 @@ def _domains(fleet: Fleet, request: Request, constraint: SpreadConstraint, hard:
     for node in fleet:
         facts = node.facts
         assert facts is not None
-        # A node without all the keys is outside of the game, as is one that the pod may not use anyway.
+        # Nodes that lack one of the keys do not count, nor do those that the pod may not use anyway.
         if all(other.topology_key in facts.labels for other in hard) and _included(facts, request, constraint):
             value = facts.labels[constraint.topology_key]
             counts[value] = counts.get(value, 0) + _matching(node, request, constraint)
