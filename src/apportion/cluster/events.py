@@ -1,4 +1,4 @@
-"""Events on objects, as `kubectl describe` shows them: repeated ones counted, floods cut off.
+"""Events on objects, as `kubectl describe` shows them: repeated ones are counted, bursts are limited.
 
 `Recorder.record` never waits and never fails; `run()` writes in the background. The same event again
 raises the count of the first. An object may have a burst of 25 events and then one every five minutes,
@@ -85,7 +85,7 @@ class _Note:
 
 @dataclass
 class _Bucket:
-    """A token bucket: what an object may still say."""
+    """A token bucket: how many events an object may still have."""
 
     at: float
     tokens: float = BURST

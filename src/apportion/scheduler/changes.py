@@ -1,7 +1,7 @@
-"""Which waiting pods could be helped by what happened in the cluster.
+"""Which pending pods a change of the cluster could help.
 
-A pod that was refused is looked at again only when something changed that stood in its way: the row of each reason
-says what can help. A new pod elsewhere, a heartbeat or a claim that moves on to its next state wakes nobody.
+A refused pod is tried again only after a change that can resolve its reason: the row of each reason lists these
+changes. A new pod elsewhere, a heartbeat or a claim that moves on to its next state wakes nobody.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Changes:
         return bool(self._changes)
 
     def can_help(self, group: Group, refusal: Refusal) -> bool:
-        """Groups that ask for the same share their refusal, so thousands of them cost one look."""
+        """Groups that ask for the same share their refusal, so thousands of them cost one check."""
         if self._missed or any(member.uid in self._pods for member in group.members):
             return True
         key = id(refusal)

@@ -1,4 +1,4 @@
-"""The working parts of a leader: what it sees, and those who act on it."""
+"""The parts of a leader: the view of the cluster, and the components that act on it."""
 
 from __future__ import annotations
 

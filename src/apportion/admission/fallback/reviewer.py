@@ -1,4 +1,4 @@
-"""From a question of the API server to the answer of fallback: whom it concerns, and what is changed."""
+"""From a request of the API server to the response of fallback: which pods are concerned, and what is changed."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], option
             known[steps] = _request(question, options, steps)
         return known[steps]
 
-    request(0)  # what cannot be read is refused before anybody waits for it
+    request(0)  # invalid requests are refused before anything waits for them
     return Case(
         id=question.uid,
         request=request,

@@ -1,6 +1,6 @@
 """A pod some tiers lower: its devices, in every container alike, and the annotation that says so.
 
-All containers step together. A device at the end of the ladder, or not on it, stays what it is. Where two
+All containers step together. A device of the last tier, or of no tier, stays what it is. Where two
 profiles of a container meet on one tier their numbers add up.
 """
 
@@ -65,11 +65,11 @@ def read(pod: dict[str, Any], root: str) -> list[tuple[Container, list[Want]]]:
 
 
 def repeat(new: dict[str, Any], old: dict[str, Any], root: str) -> list[str]:
-    """A manifest applied again still says what it said before the fall: make it say what the pod has (D05).
+    """A manifest that is applied again has the values from before the fallback: replace them with those of the pod
+    (D05).
 
-    Only where the steps that the old pod's annotation names lead exactly to the devices that it has; today's
-    ladder does not matter. Anything else is a change of a pod's devices, and the API server refuses that in
-    its own words.
+    Only where the steps that the old pod's annotation names lead exactly to the devices that it has; the current tiers
+    do not matter. Anything else is a change of a pod's devices, and the API server refuses that in its own words.
     """
     notes = requests.mapping(requests.mapping(old.get("metadata"), "metadata").get("annotations"), "annotations")
     taken = notes.get(names.FALLBACK_APPLIED)

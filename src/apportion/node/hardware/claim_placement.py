@@ -95,7 +95,7 @@ class ClaimPlacement:
             raise Refused(f"claim {claim.name}: spec.migPlacement: {place.start}+{place.size} is impossible: {text}")
 
     async def _await_handover(self, claim: AllocationClaim, place: Place) -> None:
-        """An entry whose claim just went is struck out in a moment: that is no overlap."""
+        """The entry of a claim that was just deleted is removed in a moment: that is no overlap."""
         end = asyncio.get_running_loop().time() + HANDOVER_SECONDS
         while asyncio.get_running_loop().time() < end:
             rival = self._records.overlapping(claim.name, place)

@@ -208,7 +208,7 @@ class Builtin:
 
 
 def _hold_back(attrs: Attributes, obj: Obj) -> None:
-    """Until the controllers of nodes and volumes know better."""
+    """The not-ready taint and protection finalizers, which only controllers remove."""
     if attrs.resource.model == _NODES:
         _wait_until_ready(obj.setdefault("spec", {}))
     if (finalizer := _PROTECTED.get(attrs.resource.model or "")) is not None:
