@@ -1,4 +1,4 @@
-"""The fleet: facts in any order, and trying out costs nothing that stays."""
+"""The fleet: facts in any order, and trials that leave no trace."""
 
 from __future__ import annotations
 

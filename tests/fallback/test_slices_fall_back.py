@@ -1,4 +1,4 @@
-"""Slices made on demand fall back where somebody wrote a ladder: free means that the grids have a place (D01)."""
+"""Dynamic slices fall back if tiers are set explicitly: free means that the grids have a place (D01)."""
 
 from __future__ import annotations
 
