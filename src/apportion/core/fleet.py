@@ -15,6 +15,7 @@ import msgspec
 
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
+from apportion.apis.installation import Installation
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
@@ -58,10 +59,14 @@ class _Offer(NamedTuple):
 
 
 class Fleet:
-    """The state that decisions are made on. Iteration is in the order of node names."""
+    """The state that decisions are made on. Iteration is in the order of node names.
 
-    def __init__(self, catalog: Catalog) -> None:
+    `reservation_namespace` is the namespace of the pods that hold shared GPUs.
+    """
+
+    def __init__(self, catalog: Catalog, *, reservation_namespace: str = Installation.reservation_namespace) -> None:
         self.catalog = catalog
+        self.reservation_namespace = reservation_namespace
         self.nodes: dict[NodeName, NodeState] = {}
         self.pod_nodes: dict[PodUID, NodeName] = {}
         self.gpu_nodes: dict[DeviceUUID, NodeName] = {}
@@ -306,7 +311,7 @@ class Fleet:
     def _node(self, name: NodeName) -> NodeState:
         state = self.nodes.get(name)
         if state is None:
-            state = self.nodes[name] = NodeState(name, self.log)
+            state = self.nodes[name] = NodeState(name, self.log, self.reservation_namespace)
             self._sorted = None
         return state
 

@@ -37,6 +37,7 @@ class NodeState:
 
     __slots__ = (
         "_log",
+        "_reservation_namespace",
         "facts",
         "gpus",
         "name",
@@ -53,9 +54,10 @@ class NodeState:
         "wholes",
     )
 
-    def __init__(self, name: NodeName, log: RecentChanges[NodeName]) -> None:
+    def __init__(self, name: NodeName, log: RecentChanges[NodeName], reservation_namespace: str) -> None:
         self.name = name
         self._log = log
+        self._reservation_namespace = reservation_namespace
         self.facts: NodeFacts | None = None
         self.gpus: dict[DeviceUUID, Gpu] = {}
         self.ready = False  # its agent makes slices now
@@ -144,7 +146,7 @@ class NodeState:
             self.used[resource] = self.used.get(resource, 0) + amount
         for port in request.rules.ports:
             self.ports[port] = self.ports.get(port, 0) + 1
-        if _reserves(request):
+        if self._reserves(request):
             self.reservation_pods += 1
         elif request.whole_gpus and exactly:
             self.restore_devices({request.uid: devices} if devices else {})
@@ -168,7 +170,7 @@ class NodeState:
             self.ports[port] -= 1
             if not self.ports[port]:
                 del self.ports[port]
-        self.reservation_pods -= _reserves(request)
+        self.reservation_pods -= self._reserves(request)
         for uuid in self.wholes.pop(uid, ()):
             if uuid in self.gpus and self.gpus[uuid].whole == uid:
                 self.gpus[uuid].take_back()
@@ -201,7 +203,7 @@ class NodeState:
             gpu.whole = None
         self.restore_devices({uid: found for uid in recorded if (found := self.present(recorded[uid]))})
         others = [uid for uid in sorted(self.pods) if uid not in recorded and self.pods[uid].whole_gpus]
-        others = [uid for uid in others if not _reserves(self.pods[uid])]
+        others = [uid for uid in others if not self._reserves(self.pods[uid])]
         for uid in others:
             self._give_devices(self.pods[uid], before.get(uid, ()), only_these=True)
         for uid in others:
@@ -287,6 +289,10 @@ class NodeState:
         if chosen:
             self.wholes[uid] = tuple(chosen)
 
+    def _reserves(self, request: Request) -> bool:
+        """True for a pod that holds a GPU on behalf of its sharers."""
+        return request.namespace == self._reservation_namespace and request.whole_gpus > 0
+
 
 def _taken(leaving: dict[PodUID, dict[str, int]], after: tuple[PodUID, ...], resource: str, amount: int) -> int:
     """How much of an amount these terminating pods still hold; it is subtracted from what they can hold for others."""
@@ -302,8 +308,3 @@ def _taken(leaving: dict[PodUID, dict[str, int]], after: tuple[PodUID, ...], res
 
 def _plain(reservation: Reservation) -> list[object]:
     return [reservation.key, dict(reservation.resources), reservation.slices, reservation.owner, reservation.after]
-
-
-def _reserves(request: Request) -> bool:
-    """True for a pod that holds a GPU on behalf of its sharers."""
-    return request.namespace == names.RESERVATION_NAMESPACE and request.whole_gpus > 0

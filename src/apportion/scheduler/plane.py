@@ -34,7 +34,7 @@ class Plane:
 
     def __init__(self, client: Client, election: Election, settings: Settings) -> None:
         now = clock.elapsed
-        self.view = View(now=now)
+        self.view = View(now=now, reservation_namespace=settings.installation.reservation_namespace)
         self.informers = informers = Informers(client, self.view, settings.installation)
         self.backlog = Backlog(now)
         changed = asyncio.Event()
