@@ -97,15 +97,4 @@ def _kept_apart(fleet: Fleet, request: Request) -> Counter[Pair]:
 
 def matches(fleet: Fleet, term: PodAffinityTerm, owner: Request, other: Request) -> bool:
     """Does the owner's term select the other pod?"""
-    if term.label_selector is None or not _in_scope(fleet, term, owner, other.namespace):
-        return False
-    return term.label_selector.matches(other.labels)
-
-
-def _in_scope(fleet: Fleet, term: PodAffinityTerm, owner: Request, namespace: str) -> bool:
-    if not term.namespaces and term.namespace_selector is None:
-        return namespace == owner.namespace
-    if namespace in term.namespaces:
-        return True
-    selector = term.namespace_selector
-    return selector is not None and selector.matches(fleet.namespaces.get(namespace, {}))
+    return term.selects(other.namespace, other.labels, owner=owner.namespace, namespaces=fleet.namespaces)

@@ -83,15 +83,4 @@ def _pairs(facts: NodeFacts, terms: Iterable[PodAffinityTerm]) -> Iterator[Pair]
 
 def _matches(cluster: ClusterState, term: PodAffinityTerm, owner: PodFacts, other: PodFacts) -> bool:
     """Whether a term of the owner is about the other pod."""
-    if term.label_selector is None or not _in_scope(cluster, term, owner, other.namespace):
-        return False
-    return term.label_selector.matches(other.labels)
-
-
-def _in_scope(cluster: ClusterState, term: PodAffinityTerm, owner: PodFacts, namespace: str) -> bool:
-    if not term.namespaces and term.namespace_selector is None:
-        return namespace == owner.namespace
-    if namespace in term.namespaces:
-        return True
-    selector = term.namespace_selector
-    return selector is not None and selector.matches(cluster.namespaces.get(namespace, {}))
+    return term.selects(other.namespace, other.labels, owner=owner.namespace, namespaces=cluster.namespaces)
