@@ -20,7 +20,7 @@ from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice
 from apportion.core.statement import Statement
 from apportion.scheduler import commits
-from apportion.scheduler.main import Leadership
+from apportion.scheduler.main import Reign
 from apportion.scheduler.settings import Settings
 from tests.builders import claims, pods
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, background, scheduling, until
@@ -142,7 +142,7 @@ async def test_s06_a_lease_that_is_renewed_late_leaves_no_claim_behind(each_clus
     cluster = each_cluster
     await cluster.node("n1")
     election = Faltering(cluster.client, name="late", namespace=NAMESPACE, identity="late")
-    async with background(election.run(Leadership(cluster.client, election, Settings()).lead)):
+    async with background(election.run(Reign(cluster.client, election, Settings()).lead)):
         await cluster.pod("a", slices={"1g.5gb": 1})
         await cluster.bound("a")
         election.late = True

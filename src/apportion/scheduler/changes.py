@@ -27,7 +27,7 @@ class Changes:
         return bool(self._changes)
 
     def can_help(self, group: Group, refusal: Refusal) -> bool:
-        """Groups that ask for the same share their refusal, so thousands of them cost one check."""
+        """Groups that ask for the same share their refusal, so thousands of them cost one look."""
         if self._missed or any(member.uid in self._pods for member in group.members):
             return True
         key = id(refusal)

@@ -1,7 +1,7 @@
 """The scheduler plane: campaign for the lease, and while leading keep a fleet and place pods on it.
 
-Everything that a leader knows it learns after it was elected, from lists of the server: no state of an earlier leader,
-or of an earlier leadership of this process, is kept.
+Everything that a leader knows it learns after it was elected, from lists of the server: nothing that an
+earlier leader or an earlier reign of ours believed can linger.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ async def run(settings: Settings, client: Client | None = None) -> None:
             renew_deadline=settings.lease_renew_deadline,
             retry=settings.lease_retry,
         )
-        leadership = Leadership(connected, election, settings)
-        async with probes.serve(settings.probes, ready={"informers": leadership.is_ready}):
-            await election.run(leadership.lead)
+        reign = Reign(connected, election, settings)
+        async with probes.serve(settings.probes, ready={"informers": reign.is_ready}):
+            await election.run(reign.lead)
 
 
 def identity() -> str:
     """In a pod its name: a container that is started again there takes its own lease back without waiting.
 
-    The kubelet has seen the end of the one before, so there are never two. Elsewhere this is not certain, so the
-    identity is unique.
+    The kubelet has seen the end of the one before, so there are never two. Elsewhere nothing is that sure.
     """
     return os.environ.get("POD_NAME") or f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
 
 
-class Leadership:
+class Reign:
     """What a leader does, from election to loss."""
 
     def __init__(self, client: Client, election: Election, settings: Settings) -> None:
@@ -66,7 +65,7 @@ class Leadership:
         while True:
             metrics.LEADING.set(1)
             try:
-                await self._lead_once()
+                await self._reign()
             except* LeaseLost:
                 log.warning("the lease expired during a commit")
             finally:
@@ -75,7 +74,7 @@ class Leadership:
             while not self._election.holds():  # noqa: ASYNC110  ends by renewal or by cancellation
                 await asyncio.sleep(0.2)
 
-    async def _lead_once(self) -> None:
+    async def _reign(self) -> None:
         plane = Plane(self._client, self._election, self._settings)
         self._syncing = True
         async with asyncio.TaskGroup() as group:
@@ -88,8 +87,8 @@ class Leadership:
                 *(len(known) for known in (plane.informers.nodes, plane.view.pods, plane.view.claims, plane.backlog)),
             )
             self._syncing = False
-            gc.unfreeze()  # objects of an earlier leadership
+            gc.unfreeze()  # of an earlier reign
             gc.collect()
-            gc.freeze()  # the objects just read are long-lived: the collector need not traverse them
+            gc.freeze()  # what was just read lives long: the collector need not walk it again
             for work in plane.work():
                 group.create_task(work)
