@@ -146,7 +146,7 @@ async def test_a_leader_that_ends_gives_the_lease_back(api: ScriptedApi, client:
     assert await candidate(client, "second", clock)._attempt()
 
 
-async def test_renewals_that_fail_end_the_leadership_in_time(api: ScriptedApi, client: Client) -> None:
+async def test_renewals_that_fail_end_the_reign_in_time(api: ScriptedApi, client: Client) -> None:
     clock = Clock()
     election = candidate(client, "first", clock)
     ended = asyncio.Event()
