@@ -1,6 +1,6 @@
-"""Groups of pending pods: ready to be decided, parked until something changes, or being bound.
+"""Groups of pods that wait for nodes: ready to be decided, parked until something changes, or under way.
 
-The order of the groups is decided by one function, `by_priority_and_age`, that can be replaced.
+Which group comes first is the business of one function, `by_priority_and_age`, that can be exchanged.
 """
 
 from __future__ import annotations

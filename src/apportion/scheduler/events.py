@@ -1,8 +1,9 @@
 """Reports about pods: an event, and the condition PodScheduled.
 
-A pod that waits is told why at once; when only the numbers in the sentence change, at most every few seconds, so that a
-full cluster with thousands of waiting pods is not kept busy by our own reports. Events about bound pods have less
-priority: they are delayed while bindings are being written, for a limited time.
+A pod that waits is told why at once; when only the numbers in the sentence change, at most every few
+seconds, so that a full cluster with thousands of waiting pods is not kept busy by our own reports. Good
+news can wait: while bindings are being written, the events about those already made stand back, for a
+limited time.
 """
 
 from __future__ import annotations
