@@ -201,7 +201,7 @@ class EmbeddedCluster:
             api_port=self._http.port,
         )
 
-    # What the kubelets are told
+    # Changes for the kubelets
 
     def _watch_pods(self, informers: Informers) -> None:
         informers.of(kinds.PODS).on_change(self._pod_changed)

@@ -68,7 +68,7 @@ async def fits(it: FallbackCluster) -> bool:
     return fallback(made) is None
 
 
-async def test_d01_slices_without_a_ladder_never_fall_back() -> None:
+async def test_d01_slices_without_explicit_tiers_never_fall_back() -> None:
     async with fallback_cluster(replicas=0, document=False) as it:
         await slicing(it)
         await it.start("replica-0")

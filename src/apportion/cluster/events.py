@@ -113,7 +113,7 @@ class Recorder:
     ) -> None:
         """`ordered`: names that sort by time, as a kubelet's; kubectl shows events of one second in that order.
 
-        Such a recorder counts repetitions only as long as it lives.
+        Such a recorder counts repetitions only until it is restarted.
         """
         self._ordered = ordered
         self._moments: OrderedDict[str, str] = OrderedDict()  # key of an event -> the moment in its name

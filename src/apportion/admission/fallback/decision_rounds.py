@@ -208,7 +208,7 @@ class DecisionRounds:
 
     def _decide(self, case: Case, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
         given = stored.of(case.id)
-        if given is not None:  # written before, but we never heard that it was
+        if given is not None:  # written before, but the answer was lost
             return Decision(Outcome.PLACED, given.steps, given, given.node), stored
         homes = self._occupancy.fleet.pod_nodes
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}

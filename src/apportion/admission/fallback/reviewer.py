@@ -36,11 +36,13 @@ TEMPLATES = {("batch", "Job"), ("apps", "Deployment")}
 class Reviewer:
     """Answers `/mutate-fallback`."""
 
-    def __init__(self, client: Client, knowledge: Knowledge, rounds: DecisionRounds, ladder: Sequence[str]) -> None:
+    def __init__(
+        self, client: Client, knowledge: Knowledge, rounds: DecisionRounds, default_tiers: Sequence[str]
+    ) -> None:
         self._client = client
         self._knowledge = knowledge
         self._rounds = rounds
-        self._ladder = tuple(ladder)
+        self._default_tiers = tuple(default_tiers)
 
     async def answer(self, question: Question) -> Answer:
         """Raises InputError for what is refused."""
@@ -65,7 +67,7 @@ class Reviewer:
         name = _name(question, metadata)
         annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
         around = self._knowledge.around(question.namespace)
-        options = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
+        options = tiers.read(annotations, around.namespace_annotations, self._default_tiers, around.offers.static)
         slices.check(asked, around.offers)
         concerned = self._concerns(asked, annotations, around.namespace_annotations, options)
         job = _job(metadata) if concerned else ""

@@ -16,12 +16,12 @@ from apportion.apis import names, profiles
 
 ARROW = "->"
 _KEEPING: dict[object, tuple[bool, ...]] = {"true": (True,), "false": (False,)}
-"""What a pod says about its memory; if it says nothing its namespace may have said either."""
+"""Whether memory was kept, by the pod's annotation; without one its namespace may have decided either way."""
 
 
-def most_steps(wanted: Sequence[str], ladder: Sequence[str]) -> int:
+def most_steps(wanted: Sequence[str], tiers: Sequence[str]) -> int:
     """How often the pod can step down until nothing can go lower."""
-    return max((len(ladder) - 1 - ladder.index(profile) for profile in wanted if profile in ladder), default=0)
+    return max((len(tiers) - 1 - tiers.index(profile) for profile in wanted if profile in tiers), default=0)
 
 
 def lower(counts: Mapping[str, int], options: FallbackOptions, steps: int) -> dict[str, int]:
@@ -30,12 +30,12 @@ def lower(counts: Mapping[str, int], options: FallbackOptions, steps: int) -> di
     return _moved(counts, targets, keep_memory=options.keep_memory)
 
 
-def path(wanted: Sequence[str], ladder: Sequence[str], steps: int) -> str:
+def path(wanted: Sequence[str], tiers: Sequence[str], steps: int) -> str:
     """`7g.70gb->3g.40gb->2g.20gb`; several profiles with commas between."""
     found = []
-    for profile in sorted({each for each in wanted if each in ladder}, key=ladder.index):
-        start = ladder.index(profile)
-        passed = ladder[start : start + steps + 1]
+    for profile in sorted({each for each in wanted if each in tiers}, key=tiers.index):
+        start = tiers.index(profile)
+        passed = tiers[start : start + steps + 1]
         if len(passed) > 1:
             found.append(ARROW.join(passed))
     return ",".join(found)
@@ -106,10 +106,10 @@ def _resources(wants: Sequence[Want]) -> dict[str, int]:
     return {want.resource: want.count for want in wants}
 
 
-def _tier(profile: str, ladder: Sequence[str], steps: int) -> str:
-    if profile not in ladder:
+def _tier(profile: str, tiers: Sequence[str], steps: int) -> str:
+    if profile not in tiers:
         return profile
-    return ladder[min(ladder.index(profile) + steps, len(ladder) - 1)]
+    return tiers[min(tiers.index(profile) + steps, len(tiers) - 1)]
 
 
 def _targets(taken: str) -> dict[str, str]:

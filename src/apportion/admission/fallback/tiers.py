@@ -44,14 +44,14 @@ def read(
 ) -> FallbackOptions:
     """`tiers` are those of the cluster, `offered` the devices of its nodes."""
     places: tuple[Place, ...] = (("metadata.annotations[{}]", pod), ("annotation {} of the namespace", namespace))
-    ladder = _first(places, names.FALLBACK_TIERS)
+    written = _first(places, names.FALLBACK_TIERS)
     at_end = _first(places, names.FALLBACK_AT_END)
     keep = _first(places, names.FALLBACK_KEEP_MEMORY)
     nodes = _first(places, names.FALLBACK_NODES)
     products = _first(places, names.GPU_AFFINITY)
     return FallbackOptions(
-        tiers=_with_aliases(parse(ladder[1], ladder[0]) if ladder else tuple(tiers), offered),
-        chosen=ladder is not None,
+        tiers=_with_aliases(parse(written[1], written[0]) if written else tuple(tiers), offered),
+        chosen=written is not None,
         at_end=_one_of(at_end, (PEND, REJECT)) if at_end else PEND,
         keep_memory=keep is not None and _one_of(keep, ("true", "false")) == "true",
         nodes=tuple(_labels(*nodes)) if nodes else (),

@@ -1,6 +1,6 @@
 """A place for each claim: one that loses an overlap moves to another place of the node, or its pod is evicted.
 
-Two schedulers that both believe they lead can claim one place twice, and the hardware can refuse what should
+Two schedulers that both act as the leader can claim one place twice, and the hardware can refuse what should
 fit, for example because slices that others created use up a limit. A claim whose place cannot be had gets
 another place of the node if there is one; otherwise its pod is evicted with the reason, so that its controller
 creates a new one that is scheduled again.

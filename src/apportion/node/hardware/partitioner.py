@@ -173,7 +173,7 @@ class Process:
 
 @runtime_checkable
 class Measures(Protocol):
-    """A partitioner that can tell who uses its GPUs."""
+    """A partitioner that can list the processes on its GPUs."""
 
     async def processes(self) -> Sequence[Process]:
         """Every process on every GPU that answers, with the memory that it uses."""

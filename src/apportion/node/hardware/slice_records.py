@@ -88,6 +88,6 @@ class SliceRecords:
         return len(self._entries)
 
     def _save(self, entries: dict[ClaimName, SliceRecord]) -> None:
-        # First the disk, then the memory: a full disk must not leave us believing what is not written.
+        # First the disk, then the memory: if the disk is full, the memory must not have more than the file.
         atomic_files.write(self._path, msgspec.json.encode(list(entries.values())))
         self._entries = entries

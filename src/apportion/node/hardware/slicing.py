@@ -56,7 +56,7 @@ class Slicing:
             if found is not None and found.uuid:
                 made = found
             else:
-                if found is not None:  # half made when the agent died
+                if found is not None:  # incomplete: the agent was killed
                     await self._driver.destroy(entry.place)
                 made = await self._create(entry)
             self._records.put(msgspec.structs.replace(entry, uuid=made.uuid, making=False))

@@ -37,7 +37,7 @@ _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 class Builtin:
-    """All plugins; `authorizer` makes sure that nobody hands out rights that they do not have."""
+    """All plugins; `authorizer` makes sure that nobody grants rights that they do not have."""
 
     def __init__(self, store: Store, authorizer: Rbac | None = None, *, with_controllers: bool = False) -> None:
         self._with_controllers = with_controllers
