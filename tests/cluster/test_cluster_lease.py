@@ -1,4 +1,4 @@
-"""Leader election: never two that hold, and nobody holds on to what a stopped clock has taken away."""
+"""Leader election: never two leaders, and a process that was stopped for too long no longer leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The working parts of a leader: what it sees, and those who act on it."""
+"""The parts of a leader: the view of the cluster, and the components that act on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plane:
 
     def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
         now = clock.elapsed
-        self.view = View(now=now)
+        self.view = View(now=now, reservation_namespace=settings.installation.reservation_namespace)
         self.informers = informers = Informers(client, self.view, settings.installation)
         self.backlog = Backlog(now)
         changed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Rounds of decisions: a change wakes one, a burst of changes is one.
+"""Rounds of decisions: a change starts one, a burst of changes is one round.
 
 Each round decides about every group that is new or could be helped by what changed, in order, on the in-memory
 fleet, and hands each statement to the committer without waiting for it. Groups that ask for the same as one that
