@@ -26,7 +26,7 @@ from apportion.core import lost_slices
 from apportion.core.operations import ClaimSlice, Evict
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
-from apportion.scheduler.commits import Committer
+from apportion.scheduler.commits import Committer, LeaseLost
 from apportion.view.informers import Informers
 from apportion.view.view import View
 
@@ -88,14 +88,22 @@ class LostClaims:
             return RETRY_SECONDS
         statement = lost_slices.replace(self._view.fleet, uid, self._policy)
         if statement is not None:
-            self._view.assumptions.decided(statement)
-            result = await self._committer.commit(statement)
-            if result.reason:
-                self._view.assumptions.undo(statement, result.existing)
-            else:
-                self._view.assumptions.written(statement)
-                self._report(pod, statement)
+            await self._carry_out(pod, statement)
         return RETRY_SECONDS
+
+    async def _carry_out(self, pod: Pod, statement: Statement) -> None:
+        assumptions = self._view.assumptions
+        assumptions.decided(statement)
+        try:
+            result = await self._committer.commit(statement)
+        except LeaseLost:
+            assumptions.undo(statement)
+            return
+        if result.reason:
+            assumptions.undo(statement, result.existing)
+        else:
+            assumptions.written(statement)
+            self._report(pod, statement)
 
     async def _exist(self, uid: PodUID, wants: list[SliceWant]) -> bool:
         """The server has some of the claims: our view of them is behind."""
