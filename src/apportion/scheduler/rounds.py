@@ -38,7 +38,7 @@ EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.004  # between two such stretches while statements are being written
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
-LAST_SECONDS = 1.0  # for statements that are being written when the reign ends
+LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 
 class Rounds:
