@@ -1,4 +1,4 @@
-"""Events: repeats are counted, floods are cut off, nothing ever waits or fails."""
+"""Events: repeats are counted, bursts are limited, recording never waits or fails."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ async def test_an_expired_event_is_written_anew(api: ScriptedApi, client: Client
     assert [event["count"] for event in api.collections[PATH].values()] == [1]
 
 
-async def test_a_flood_about_one_object_is_cut_off_and_others_still_speak(api: ScriptedApi, client: Client) -> None:
+async def test_a_burst_of_events_about_one_object_is_limited_and_others_are_written(
+    api: ScriptedApi, client: Client
+) -> None:
     now = 0.0
     async with writing(Recorder(client, "s", now=lambda: now)) as recorder:
         for number in range(200):
@@ -91,7 +93,7 @@ async def test_a_flood_about_one_object_is_cut_off_and_others_still_speak(api: S
     assert len(api.collections[PATH]) == BURST + 2
 
 
-async def test_an_api_that_refuses_events_stops_nobody(api: ScriptedApi, client: Client) -> None:
+async def test_an_api_that_refuses_events_stops_nothing_else(api: ScriptedApi, client: Client) -> None:
     api.fail("POST", 403, reason="Forbidden")
     async with writing(Recorder(client, "s")) as recorder:
         recorder.warn(POD, "R", "lost")

@@ -1,4 +1,4 @@
-"""Leader election: never two that hold, and nobody holds on to what a stopped clock has taken away."""
+"""Leader election: never two leaders, and a process that was stopped for too long no longer leads."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_a_leader_that_ends_during_a_renewal_gives_the_lease_back(api: Scr
     assert api.collections[PATH]["l"]["spec"]["holderIdentity"] == ""
 
 
-async def test_renewals_that_fail_end_the_reign_in_time(api: ScriptedApi, client: Client) -> None:
+async def test_renewals_that_fail_end_the_leadership_in_time(api: ScriptedApi, client: Client) -> None:
     clock = Clock()
     election = candidate(client, "first", clock)
     ended = asyncio.Event()

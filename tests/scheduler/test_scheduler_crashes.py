@@ -26,7 +26,7 @@ SAMPLE = 6  # cuts of each kind in CI
 STAYING = ("two", "one", "whole", "plain")
 GHOST, HOPELESS = "ghost", "hopeless"
 QUICK = {"lease_duration": 1.5, "lease_renew_deadline": 1.0, "lease_retry": 0.3}
-UNDISTURBED = {"lease_duration": 60.0, "lease_renew_deadline": 50.0, "lease_retry": 0.3}  # one reign, however slow
+UNDISTURBED = {"lease_duration": 60.0, "lease_renew_deadline": 50.0, "lease_retry": 0.3}  # one leadership, however slow
 Onwards = Callable[[], Awaitable[Response]]
 
 

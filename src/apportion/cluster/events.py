@@ -1,4 +1,4 @@
-"""Events on objects, as `kubectl describe` shows them: repeated ones counted, floods cut off.
+"""Events on objects, as `kubectl describe` shows them: repeated ones are counted, bursts are limited.
 
 `Recorder.record` never waits and never fails; `run()` writes in the background, and tries again for a while
 if the server does not answer. The same event again raises the count of the first. An object may have a burst
@@ -87,7 +87,7 @@ class _Note:
 
 @dataclass
 class _Bucket:
-    """A token bucket: what an object may still say."""
+    """A token bucket: how many events an object may still have."""
 
     at: float
     tokens: float = BURST
@@ -115,7 +115,7 @@ class Recorder:
     ) -> None:
         """`ordered`: names that sort by time, as a kubelet's; kubectl shows events of one second in that order.
 
-        Such a recorder counts repetitions only as long as it lives.
+        Such a recorder counts repetitions only until it is restarted.
         """
         self._ordered = ordered
         self._moments: OrderedDict[str, str] = OrderedDict()  # key of an event -> the moment in its name

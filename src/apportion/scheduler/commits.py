@@ -1,9 +1,8 @@
 """Carrying out a statement: its operations are written in waves, claims and volumes before the binding.
 
-Before every write the leader asks its own clock whether the lease still holds. When a write fails or its
-answer is lost, the server is asked what is true, and only then is the assumption kept or taken back.
-Whatever a crash leaves behind is found by the next leader: a claim under a deterministic name, of a pod
-that still waits.
+Before every write the leader asks its own clock whether the lease still holds. When a write fails or its answer is
+lost, the actual state is read from the server, and only then is the assumption kept or undone. Whatever a crash leaves
+behind is found by the next leader: a claim under a deterministic name, of a pod that still waits.
 """
 
 from __future__ import annotations

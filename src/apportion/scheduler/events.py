@@ -1,4 +1,4 @@
-"""What the scheduler tells people about a pod: an event, and the condition PodScheduled.
+"""Reports about pods: an event, and the condition PodScheduled.
 
 A pod that waits is told why at once; when only the numbers in the sentence change, at most every few
 seconds, so that a full cluster with thousands of waiting pods is not kept busy by our own reports. Good
@@ -47,7 +47,7 @@ class _Report:
 
 
 class _News(NamedTuple):
-    """A pod that was bound: told at the latest when its time has come."""
+    """A pod that was bound: its event is written at the latest at `due`."""
 
     due: float
     regarding: Regarding
@@ -90,7 +90,7 @@ class Reporter:
             self._queue.add_after(request.uid, report.at + BETWEEN_REPORTS_SECONDS - self._now())
 
     def problem(self, pod: Pod, error: InputError) -> None:
-        """The pod asks for something that can never be right."""
+        """The request of the pod is invalid."""
         meta = pod.metadata
         self.waits(
             Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name), f"Cannot be scheduled: {error}"

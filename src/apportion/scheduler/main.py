@@ -1,8 +1,7 @@
 """The scheduler plane: campaign for the lease, and while leading keep a fleet and place pods on it.
 
-Everything that a leader knows it learns after it was elected, from lists of the server: nothing that an
-earlier leader or an earlier reign of ours believed can linger. Only events that are still to be written
-outlive a reign.
+Everything that a leader knows it learns after it was elected, from lists of the server: no state of an earlier leader,
+or of an earlier leadership of this process, is kept. Only events that are still to be written outlive a leadership.
 """
 
 from __future__ import annotations
@@ -41,11 +40,14 @@ async def run(settings: Settings, client: Client | None = None) -> None:
             retry=settings.lease_retry,
         )
         recorder = Recorder(connected, names.DAS_SCHEDULER)
-        reign = Reign(connected, election, settings, recorder)
-        async with probes.serve(settings.probes, ready={"informers": reign.is_ready}), asyncio.TaskGroup() as group:
+        leadership = Leadership(connected, election, settings, recorder)
+        async with (
+            probes.serve(settings.probes, ready={"informers": leadership.is_ready}),
+            asyncio.TaskGroup() as group,
+        ):
             for _ in range(EVENT_WRITERS):
                 group.create_task(recorder.run())
-            await election.run(reign.lead)
+            await election.run(leadership.lead)
 
 
 def identity() -> str:
@@ -56,7 +58,7 @@ def identity() -> str:
     return os.environ.get("POD_NAME") or f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
 
 
-class Reign:
+class Leadership:
     """What a leader does, from election to loss."""
 
     def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
@@ -71,11 +73,11 @@ class Reign:
         return "the leader has not synced its caches yet" if self._syncing else True
 
     async def lead(self) -> None:
-        """Until cancelled. A lease that expires during a commit and is renewed after all begins a new reign."""
+        """Until cancelled. A lease that expires during a commit and is renewed after all begins a new leadership."""
         while True:
             metrics.LEADING.set(1)
             try:
-                await self._reign()
+                await self._lead_once()
             except* LeaseLost:
                 log.warning("the lease expired during a commit")
             finally:
@@ -86,7 +88,7 @@ class Reign:
             while not self._election.holds():  # noqa: ASYNC110  ends by renewal or by cancellation
                 await asyncio.sleep(0.2)
 
-    async def _reign(self) -> None:
+    async def _lead_once(self) -> None:
         plane = Plane(self._client, self._election, self._settings, self._recorder)
         self._syncing = True
         async with asyncio.TaskGroup() as group:
@@ -99,9 +101,9 @@ class Reign:
                 *(len(known) for known in (plane.informers.nodes, plane.view.pods, plane.view.claims, plane.backlog)),
             )
             self._syncing = False
-            gc.unfreeze()  # of an earlier reign
+            gc.unfreeze()  # of an earlier leadership
             gc.collect()
-            gc.freeze()  # what was just read lives long: the collector need not walk it again
+            gc.freeze()  # the objects just read are long-lived: the collector need not traverse them
             for work in plane.work():
                 group.create_task(work)
 

@@ -1,4 +1,4 @@
-"""Rounds of decisions: a change wakes one, a burst of changes is one.
+"""Rounds of decisions: a change starts one, a burst of changes is one round.
 
 Each round decides about every group that is new or could be helped by what changed, in order, on the in-memory
 fleet, and hands each statement to the committer without waiting for it. Groups that ask for the same as one that
@@ -38,7 +38,7 @@ EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.004  # between two such stretches while statements are being written
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
-LAST_SECONDS = 1.0  # for statements that are being written when the reign ends
+LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 
 class Rounds:

@@ -1,4 +1,4 @@
-"""A reign that ends while something is being written: what the server did is told, and the next reign begins."""
+"""A leadership that ends while something is being written: what the server did is reported, and the next one begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
 from apportion.scheduler import rounds
-from apportion.scheduler.main import Reign
+from apportion.scheduler.main import Leadership
 from apportion.scheduler.settings import Settings
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, Wire, background, scheduling, until
 
@@ -48,7 +48,7 @@ class Watched(Election):
 async def leading(wire: Wire) -> AsyncIterator[Watched]:
     async with Client(wire) as client:
         election, recorder = Watched(client), Recorder(client, "watched")
-        lead = Reign(client, election, Settings(), recorder).lead
+        lead = Leadership(client, election, Settings(), recorder).lead
         async with background(recorder.run()), background(election.run(lead)):
             yield election
 
@@ -59,7 +59,7 @@ async def scheduled(cluster: ApiCluster) -> list[str]:
 
 
 async def test_r02_a_lease_that_expires_during_a_commit_is_campaigned_for_again(cluster: ApiCluster) -> None:
-    """The commit ends the reign, and while its parts end the election ends it too."""
+    """The commit ends the leadership, and while its parts end the election ends it too."""
     await cluster.node("n1")
     election: Watched
     ending = asyncio.Event()
