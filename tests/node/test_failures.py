@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
 from apportion.apis.custom_resources import claims
 from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.agent_node import GPUS, JSON, AgentNode
@@ -180,34 +180,6 @@ async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node
     await node.delete(loser)
     await node.eventually(lambda: one_claim(node), "the winner is untouched")
     assert len(await node.slices()) == 1
-
-
-async def test_s06_a_pod_that_is_bound_after_its_claims_were_given_up_is_evicted_with_the_reason(
-    node: AgentNode,
-) -> None:
-    """The binding of a leader that lost its lease can arrive after its successor has given the claims up."""
-    pod = await node.pod("a", {"mig.das.com/1g.5gb": 1})
-    name = await node.claim(pod, "1g.5gb", 0)
-    await node.client.delete(kinds.ALLOCATION_CLAIMS, name, namespace=names.DAS_NAMESPACE)
-    await node.eventually(node.clean, "the claim is gone")
-    await node.bind(pod)
-    with pytest.raises(PluginError, match="but there are 0 claims"):
-        await node.run(pod)
-    found = await node.client.get(kinds.PODS, "a", namespace="default")
-    assert found["metadata"].get("deletionTimestamp")
-    await node.eventually(lambda: has_event(node, "SliceLost"), "an event says why")
-
-
-async def test_s06_a_pod_that_never_had_a_claim_is_not_evicted(node: AgentNode) -> None:
-    """Somebody chose its node by hand, and may write its claims by hand too."""
-    pod = await node.pod("a", {"mig.das.com/1g.5gb": 1})
-    await node.bind(pod)
-    with pytest.raises(PluginError, match="but there are 0 claims"):
-        await node.run(pod)
-    found = await node.client.get(kinds.PODS, "a", namespace="default")
-    assert not found["metadata"].get("deletionTimestamp")
-    await node.claim(pod, "1g.5gb", 0)
-    await node.start(pod)
 
 
 async def test_s06_a_place_that_was_freed_a_moment_ago_is_no_overlap(node: AgentNode) -> None:

@@ -29,7 +29,6 @@ from apportion.node import readiness, startup
 from apportion.node.cluster.accelerator_report import AcceleratorReport
 from apportion.node.cluster.accelerator_status import NodeState
 from apportion.node.cluster.claim_store import ClaimStore
-from apportion.node.cluster.eviction import Eviction
 from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container.cdi import CdiFolder
@@ -99,14 +98,13 @@ class Agent:
             folder=self._folder,
             patience=settings.patience_seconds,
         )
-        eviction = Eviction(client, self._recorder)
         placement = ClaimPlacement(
+            client=client,
             driver=driver,
             store=self._store,
             records=self._records,
             slicing=self._slicing,
             recorder=self._recorder,
-            eviction=eviction,
             checks=self._checks,
         )
         self._preparation = Preparation(
@@ -116,8 +114,6 @@ class Agent:
             last_container=last_container,
             slicing=self._slicing,
             placement=placement,
-            pods=self._pods,
-            eviction=eviction,
             folder=self._folder,
             locks=locks,
             patience=settings.patience_seconds,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +26,6 @@ from apportion.node.hardware.partitioner import Place
 
 _INDEX = re.compile(r"-(\d+)$")
 BY_NODE, BY_POD = "node", "pod"
-REMEMBERED = 1024
 
 
 class ClaimStore:
@@ -43,7 +41,6 @@ class ClaimStore:
             indexes={BY_NODE: lambda claim: [claim.spec.nodename], BY_POD: lambda claim: [claim.spec.pod_ref.uid]},
         )
         self._pending: PendingWrites[AllocationClaim] = PendingWrites()
-        self._withdrawn: OrderedDict[str, None] = OrderedDict()  # pods that have lost a claim, the last ones
         self.informer.on_change(self._shown)
 
     def on_change(self, listener: Callable[[AllocationClaim | None, AllocationClaim | None], None]) -> None:
@@ -62,10 +59,6 @@ class ClaimStore:
     def of_pod(self, pod_uid: PodUID) -> list[AllocationClaim]:
         found = self.informer.indexed(BY_POD, pod_uid)
         return self._known([claim for claim in found if claim.spec.nodename == self._node])
-
-    def withdrawn(self, pod_uid: PodUID) -> bool:
-        """The pod had claims, on whichever node, and the last thing that happened to them is that one went."""
-        return pod_uid in self._withdrawn
 
     def get(self, name: str) -> AllocationClaim | None:
         found = self.informer.get(name, self._namespace)
@@ -149,12 +142,6 @@ class ClaimStore:
         claim = new or old
         if claim is not None:
             self._pending.shown(claim.name, new)
-        if new is not None:
-            self._withdrawn.pop(new.pod_uid, None)
-        elif old is not None:
-            self._withdrawn[old.pod_uid] = None
-            if len(self._withdrawn) > REMEMBERED:
-                self._withdrawn.popitem(last=False)
 
 
 def place_of(claim: AllocationClaim) -> Place:

@@ -19,10 +19,7 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
 from apportion.apis.kubelet import deviceplugin_pb2 as wire
 from apportion.cluster.errors import ClusterError
-from apportion.cluster.events import Regarding
 from apportion.node.cluster.claim_store import ClaimStore
-from apportion.node.cluster.eviction import Eviction
-from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container import cdi
 from apportion.node.container.cdi import CdiFolder
 from apportion.node.container.last_container import LastContainer
@@ -55,8 +52,6 @@ class Preparation:
         last_container: LastContainer,
         slicing: Slicing,
         placement: ClaimPlacement,
-        pods: PodWatch,
-        eviction: Eviction,
         folder: CdiFolder,
         locks: Locks,
         patience: float,
@@ -68,8 +63,6 @@ class Preparation:
         self._last_container = last_container
         self._slicing = slicing
         self._placement = placement
-        self._pods = pods
-        self._eviction = eviction
         self._folder = folder
         self._locks = locks
         self._patience = patience
@@ -133,20 +126,8 @@ class Preparation:
                 return found
             if asyncio.get_running_loop().time() >= end:
                 text = missing or f"claim {deleting} is being deleted"
-                if missing and self._store.withdrawn(holder.pod_uid):
-                    await self._evict(holder.pod_uid, f"{text}: a leader gave them up before the pod was bound")
                 raise NoClaim(f"pod {holder.pod_uid} container {container}: {text}")
             await asyncio.sleep(POLL_SECONDS)
-
-    async def _evict(self, uid: PodUID, why: str) -> None:
-        """The binding of one leader and the withdrawal by the next one have crossed: nobody will claim again."""
-        pod = self._pods.get(uid)
-        if pod is None:
-            return
-        try:
-            await self._eviction.evict(Regarding.pod(pod.metadata.namespace, pod.metadata.name, uid), why)
-        except ClusterError as error:
-            log.warning("pod %s cannot be evicted: %s", uid, error)
 
     # The steps
 

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID
+from apportion.cluster import errors
+from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder, Regarding
 from apportion.node.cluster.claim_store import ClaimStore, place_of
-from apportion.node.cluster.eviction import Eviction
 from apportion.node.hardware import free_place
 from apportion.node.hardware.partitioner import Partitioner, Place, PlaceTaken, Refused
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
@@ -35,20 +36,20 @@ class ClaimPlacement:
     def __init__(
         self,
         *,
+        client: Client,
         driver: Partitioner,
         store: ClaimStore,
         records: SliceRecords,
         slicing: Slicing,
         recorder: Recorder,
-        eviction: Eviction,
         checks: NodeChecks,
     ) -> None:
+        self._client = client
         self._driver = driver
         self._store = store
         self._records = records
         self._slicing = slicing
         self._recorder = recorder
-        self._eviction = eviction
         self._checks = checks
 
     async def secure(self, claim: AllocationClaim) -> SliceRecord:
@@ -121,10 +122,20 @@ class ClaimPlacement:
             self._recorder.warn(regarding, "SliceMoved", f"{why}; {claim.name} moved to {place}")
             return entry
         text = f"{why}, and no other place for {claim.spec.profile} is free on this node"
-        await self._eviction.evict(regarding, text)
+        await self._evict(claim, regarding, text)
         raise Overlap(text)
 
     async def _taken(self, claim: AllocationClaim) -> list[Place]:
         promised = [place_of(other) for other in self._store.all() if other.name != claim.name]
         entered = [entry.place for entry in self._records if entry.claim != claim.name]
         return [*promised, *entered, *(found.place for found in await self._driver.slices())]
+
+    async def _evict(self, claim: AllocationClaim, regarding: Regarding, text: str) -> None:
+        pod = claim.spec.pod_ref
+        self._recorder.warn(regarding, "SliceLost", f"{text}: the pod is evicted")
+        try:
+            await self._client.evict(pod.namespace, pod.name, uid=pod.uid)
+        except errors.NotFound:
+            return
+        except errors.TooManyRequests as error:
+            log.warning("pod %s/%s cannot be evicted yet: %s", pod.namespace, pod.name, error)
