@@ -1,9 +1,9 @@
 """What the scheduler tells people about a pod: an event, and the condition PodScheduled.
 
-A pod that waits is told why at once; when only the numbers in the sentence change, at most every few
-seconds, so that a full cluster with thousands of waiting pods is not kept busy by our own reports. Good
-news can wait: while bindings are being written, the events about those already made stand back, for a
-limited time.
+A pod that waits is told why at once; later changes of the sentence (mostly of its numbers) at most every few
+seconds, and of all pods together at a limited rate, so that a full cluster with thousands of waiting pods is not
+kept busy by our own reports. Good news can wait: while bindings are being written, the events about those already
+made stand back, for a limited time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.workqueue import WorkQueue
 from apportion.core.statement import Statement
 
-BETWEEN_REPORTS_SECONDS = 10.0
+BETWEEN_REPORTS_SECONDS = 10.0  # about one pod
+BETWEEN_REPEATED_SECONDS = 0.05  # about any pods that were told before
 STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits for others to be bound
 LOOK_SECONDS = 0.2
 WORKERS = 8
@@ -78,7 +79,8 @@ class Reporter:
         self._news: deque[_News] = deque()
         self._has_news = asyncio.Event()
         self._reports: dict[str, _Report] = {}
-        self._queue: WorkQueue[str] = WorkQueue("reports")
+        self._first: WorkQueue[str] = WorkQueue("reports")
+        self._repeated: WorkQueue[str] = WorkQueue("repeated reports")
 
     def waits(self, request: Request, text: str) -> None:
         """The pod cannot be placed, and why."""
@@ -86,8 +88,12 @@ class Reporter:
         if report is None:
             report = self._reports[request.uid] = _Report(request, text, self._said(request.uid))
         report.text = text
-        if report.open:
-            self._queue.add_after(request.uid, report.at + BETWEEN_REPORTS_SECONDS - self._now())
+        if not report.open:
+            return
+        if report.told:
+            self._repeated.add_after(request.uid, report.at + BETWEEN_REPORTS_SECONDS - self._now())
+        else:
+            self._first.add(request.uid)
 
     def problem(self, pod: Pod, error: InputError) -> None:
         """The pod asks for something that can never be right."""
@@ -121,7 +127,8 @@ class Reporter:
                 writers.create_task(self._recorder.run())
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._queue.run(self._report, WORKERS))
+                    group.create_task(self._first.run(self._report, WORKERS))
+                    group.create_task(self._repeated.run(self._repeat))
                     group.create_task(self._tell_news())
             finally:
                 self._tell(len(self._news))
@@ -140,6 +147,12 @@ class Reporter:
             self._recorder.record(news.regarding, SCHEDULED, news.text)
         if not self._news:
             self._has_news.clear()
+
+    async def _repeat(self, uid: str) -> None:
+        report = self._reports.get(uid)
+        if report is not None and report.open:
+            await asyncio.sleep(BETWEEN_REPEATED_SECONDS)
+            await self._report(uid)
 
     async def _report(self, uid: str) -> None:
         report = self._reports.get(uid)
