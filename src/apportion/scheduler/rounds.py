@@ -12,7 +12,6 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Coroutine, Hashable
-from contextlib import suppress
 from typing import Any
 
 from apportion.cluster import errors
@@ -84,13 +83,11 @@ class Rounds:
             idle = self._until(self._explanations.due)
             if patience <= 0:
                 return
-            if idle <= 0:
-                self._explanations.work(EXPLAIN_SECONDS)
-                await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(patience, idle)):
+            try:
+                async with asyncio.timeout(min(patience, max(idle, PAUSE_SECONDS))):
                     await self._changed.wait()
+            except TimeoutError:
+                self._explanations.work(EXPLAIN_SECONDS)
         until = time.monotonic() + BATCH_SECONDS
         self._explanations.work(EXPLAIN_SECONDS)  # a little even if changes never end
         await asyncio.sleep(until - time.monotonic())
