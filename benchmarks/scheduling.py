@@ -133,9 +133,7 @@ class Bench:
         """Watching already when this returns."""
         config = self._plane.kubeconfig_of(ADMIN, "watcher")
         command = [sys.executable, "-m", "benchmarks.bindings", str(config), str(self._pods)]
-        watcher = subprocess.Popen(
-            [*self._plane.enter, *command], cwd=binaries.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        watcher = subprocess.Popen([*self._plane.enter, *command], cwd=binaries.ROOT, stdout=subprocess.PIPE)
         assert watcher.stdout is not None
         if watcher.stdout.readline() != b"watching\n":
             raise RuntimeError("the watcher did not start")

@@ -201,7 +201,7 @@ class EmbeddedCluster:
             api_port=self._http.port,
         )
 
-    # What the kubelets are told
+    # Changes for the kubelets
 
     def _watch_pods(self, informers: Informers) -> None:
         informers.of(kinds.PODS).on_change(self._pod_changed)
@@ -256,12 +256,12 @@ async def _until_there(client: Client, kind: kinds.Kind, name: str) -> None:
 
 
 async def _kept_up(part: _Part) -> None:
-    """A controller that fails is started again: one of them must not take the others along."""
+    """A controller that fails is started again: one of them must not stop the others."""
     while True:
         try:
             await part.run()
         except Exception:
-            log.exception("controller %s failed and starts again", part.name)
+            log.exception("controller %s failed and is restarted", part.name)
             await asyncio.sleep(1)
 
 

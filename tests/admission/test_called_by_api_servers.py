@@ -140,7 +140,9 @@ def test_s01_m01_m02_d05_r01_an_api_server_calls_us(
     assert refusals(installed) == []
 
 
-def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, workspace: str, webhook: None) -> None:
+def test_d02_d03_g03_no_pod_gets_a_gpu_that_is_not_allocated_to_it(
+    installed: Cluster, workspace: str, webhook: None
+) -> None:
     del webhook
     every = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
     by_hand = [
@@ -175,7 +177,7 @@ def test_d02_d03_g03_nobody_gets_a_gpu_that_was_not_given(installed: Cluster, wo
     assert "annotation gpu-fraction has no effect with scheduler default-scheduler" in said
 
 
-def test_r02_kubectl_applies_the_whole_folder_as_often_as_one_likes(installed: Cluster) -> None:
+def test_r02_kubectl_can_apply_the_whole_folder_repeatedly(installed: Cluster) -> None:
     folder = str(Path(manifests.__file__).parent)
     try:
         assert "das-daemonset created" in installed.kubectl("apply", "-f", folder)

@@ -1,4 +1,4 @@
-"""What nobody may say in a pod, and what is only warned about."""
+"""What pods may not contain, and what only causes a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""D01: whether devices cut beforehand or slices made on demand serve a pod."""
+"""D01: whether static devices or dynamic slices serve a pod."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def offers(*, static: str = "", dynamic: str = "", known: str = "1g.5gb 1g.10gb 
     ("wanted", "static", "dynamic", "preferred", "answer"),
     [
         ("2g.20gb", "2g.20gb", "", None, STATIC),
-        ("2g.20gb", "1g.10gb", "", None, STATIC),  # a lower tier of its ladder
+        ("2g.20gb", "1g.10gb", "", None, STATIC),  # a lower tier
         ("1g.10gb", "2g.20gb", "1g.10gb", None, DYNAMIC),  # a higher tier is none to fall back to
         ("1g.5gb", "", "1g.5gb", None, DYNAMIC),
-        ("1g.5gb", "", "1g.5gb", STATIC, DYNAMIC),  # a wish does not make devices
+        ("1g.5gb", "", "1g.5gb", STATIC, DYNAMIC),  # a preference does not create devices
         ("1g.5gb", "1g.5gb", "1g.5gb", None, STATIC),
         ("1g.5gb", "1g.5gb", "1g.5gb", DYNAMIC, DYNAMIC),
         ("2g.20gb", "1g.10gb", "2g.20gb", DYNAMIC, DYNAMIC),

@@ -1,4 +1,4 @@
-"""The webhook's HTTPS face: real TLS on loopback, good reviews, garbage, overload, drain."""
+"""The webhook's HTTPS server: real TLS on loopback, valid reviews, invalid input, overload, shutdown."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_d03_a_foreign_scheduler_is_refused_with_a_sentence() -> None:
     assert "das-scheduler or kai-scheduler" in refusal.fix
 
 
-def test_d03_a_foreign_scheduler_without_slices_is_nobodys_business() -> None:
+def test_d03_a_foreign_scheduler_without_slices_is_accepted() -> None:
     assert patch(pod("story", containers=[container(limits={"nvidia.com/gpu": "1"})], schedulerName="volcano")) == []
 
 

@@ -85,7 +85,7 @@ async def test_r02_a_deleted_secret_is_made_anew_and_served_without_a_restart() 
         await eventually(lambda: trusted(asker))
 
 
-async def test_r02_a_spoilt_secret_is_repaired() -> None:
+async def test_r02_an_invalid_secret_is_repaired() -> None:
     async with api() as client:
         body = {"metadata": {"name": SECRET}, "data": {"tls.crt": base64.b64encode(b"nonsense").decode()}}
         await client.create(kinds.SECRETS, body, namespace="das-operator")

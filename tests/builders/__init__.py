@@ -1,4 +1,4 @@
-"""One vocabulary for what tests are about: pods, nodes, accelerators, claims, and fleets made of them.
+"""Builders of test objects: pods, nodes, accelerators, claims, and fleets made of them.
 
     pods            pods as people write them, their containers, and the request that is read from one
     nodes           nodes as the API server stores them

@@ -3,7 +3,7 @@
     python -m tests.cluster.candidate KUBECONFIG NAMESPACE IDENTITY
 
 While it leads it signs a ledger (a ConfigMap) again and again, each time under the version that it has read: it asks
-whether the lease holds, says `sending`, waits a moment and sends. Says `leads`, `signed`, `refused` and `lost` too.
+whether the lease holds, says `sending`, waits a moment and sends. Prints `leads`, `signed`, `refused` and `lost` too.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class FaultyProxy:
         try:
             await _copy(onwards[0], writer, allowed, slow=fault == "slow")
             if fault == "hang":
-                await reader.read()  # half-open: nothing more comes, and nobody says so
+                await reader.read()  # half-open: no data and no reset
             elif fault == "reset":
                 writer.transport.abort()
         finally:

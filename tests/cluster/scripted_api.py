@@ -45,7 +45,7 @@ class ScriptedApi:
     url: str = ""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    # What a test does behind the client's back
+    # Changes by other clients
 
     async def put(self, collection: str, name: str, **fields: Any) -> JSON:
         objects = self.collections.setdefault(collection, {})

@@ -1,4 +1,4 @@
-"""The certificate authority: what it signs is believed, and rotation breaks no connection."""
+"""The certificate authority: clients trust what it signs, and rotation breaks no connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def ask(api: ScriptedApi, tls: ssl.SSLContext) -> None:
         await client.list(NODES)
 
 
-async def test_a_server_is_believed_by_those_who_trust_its_authority() -> None:
+async def test_a_server_is_trusted_by_clients_that_trust_its_authority() -> None:
     authority = Authority.create("apportion test")
     api = ScriptedApi()
     async with serving(api, tls=authority.issue(["localhost"], ["127.0.0.1"]).server_context()):
@@ -35,7 +35,7 @@ async def test_a_server_is_believed_by_those_who_trust_its_authority() -> None:
             await ask(api, trusting(Authority.create("somebody else")))
 
 
-async def test_rotation_keeps_old_and_new_servers_believed() -> None:
+async def test_rotation_keeps_old_and_new_servers_trusted() -> None:
     old = Authority.create("apportion test")
     new = old.rotate()
     api = ScriptedApi()

@@ -1,16 +1,19 @@
-"""Events: repeats are counted, floods are cut off, nothing ever waits or fails."""
+"""Events: repeats are counted, bursts are limited, recording never waits or fails."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.cluster.events import BURST, Recorder, Regarding
+from apportion.cluster.events import BURST, LAST_SECONDS, Recorder, Regarding
+from apportion.cluster.transport import HttpTransport, Request, Response
 from tests.cluster.scripted_api import ScriptedApi, serving
+from tests.scheduler.cluster import Wire
 
 PATH = "/api/v1/namespaces/default/events"
 POD = Regarding.pod("default", "p", "u1")
@@ -76,7 +79,9 @@ async def test_an_expired_event_is_written_anew(api: ScriptedApi, client: Client
     assert [event["count"] for event in api.collections[PATH].values()] == [1]
 
 
-async def test_a_flood_about_one_object_is_cut_off_and_others_still_speak(api: ScriptedApi, client: Client) -> None:
+async def test_a_burst_of_events_about_one_object_is_limited_and_others_are_written(
+    api: ScriptedApi, client: Client
+) -> None:
     now = 0.0
     async with writing(Recorder(client, "s", now=lambda: now)) as recorder:
         for number in range(200):
@@ -88,9 +93,59 @@ async def test_a_flood_about_one_object_is_cut_off_and_others_still_speak(api: S
     assert len(api.collections[PATH]) == BURST + 2
 
 
-async def test_an_api_that_refuses_events_stops_nobody(api: ScriptedApi, client: Client) -> None:
+async def test_an_api_that_refuses_events_stops_nothing_else(api: ScriptedApi, client: Client) -> None:
     api.fail("POST", 403, reason="Forbidden")
     async with writing(Recorder(client, "s")) as recorder:
         recorder.warn(POD, "R", "lost")
         recorder.warn(POD, "R", "kept")
     assert [event["message"] for event in api.collections[PATH].values()] == ["kept"]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_an_api_that_cannot_take_events_for_a_moment_gets_them_later(
+    api: ScriptedApi, client: Client, code: int
+) -> None:
+    api.fail("POST", code)
+    async with writing(Recorder(client, "s")) as recorder:
+        recorder.warn(POD, "R", "kept")
+    assert [event["count"] for event in api.collections[PATH].values()] == [1]
+    assert recorder.dropped == 0
+
+
+async def test_an_event_whose_answer_is_lost_is_counted_once(api: ScriptedApi, client: Client) -> None:
+    lost = 0
+
+    async def lose(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+        nonlocal lost
+        response = await onwards()
+        if request.method == "POST" and not lost:
+            lost += 1
+            raise errors.Unreachable("the answer is lost")
+        return response
+
+    async with Client(Wire(HttpTransport(api.url), lose)) as lossy, writing(Recorder(lossy, "s")) as recorder:
+        recorder.warn(POD, "R", "once")
+    assert lost == 1
+    assert [event["count"] for event in api.collections[PATH].values()] == [1]
+
+
+async def test_an_event_that_is_being_written_when_the_recorder_stops_is_written(
+    api: ScriptedApi, client: Client
+) -> None:
+    begun = asyncio.Event()
+
+    async def slow(_: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+        begun.set()
+        await asyncio.sleep(LAST_SECONDS / 4)
+        return await onwards()
+
+    async with Client(Wire(HttpTransport(api.url), slow)) as slowed:
+        recorder = Recorder(slowed, "s")
+        task = asyncio.create_task(recorder.run())
+        recorder.warn(POD, "R", "under way")
+        recorder.warn(POD, "R", "queued")
+        await begun.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert [event["message"] for event in api.collections[PATH].values()] == ["under way", "queued"]

@@ -211,7 +211,7 @@ async def test_an_object_that_cannot_be_read_any_more_is_gone_until_it_can(api: 
             await task
 
 
-async def test_a_listener_that_fails_stops_nobody(api: ScriptedApi, client: Client) -> None:
+async def test_a_listener_that_fails_stops_no_other(api: ScriptedApi, client: Client) -> None:
     async with following(client) as (informer, ledger):
 
         def broken(old: Bare | None, new: Bare | None) -> None:

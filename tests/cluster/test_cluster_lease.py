@@ -1,9 +1,9 @@
-"""Leader election: never two that hold, and nobody holds on to what a stopped clock has taken away."""
+"""Leader election: never two leaders, and a process that was stopped for too long no longer leads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -11,7 +11,9 @@ import pytest
 from apportion.apis.kinds import LEASES
 from apportion.cluster.client import Client
 from apportion.cluster.lease import Election
+from apportion.cluster.transport import HttpTransport, Request, Response
 from tests.cluster.scripted_api import ScriptedApi, serving
+from tests.scheduler.cluster import Wire
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/das-operator/leases"
 
@@ -146,7 +148,26 @@ async def test_a_leader_that_ends_gives_the_lease_back(api: ScriptedApi, client:
     assert await candidate(client, "second", clock)._attempt()
 
 
-async def test_renewals_that_fail_end_the_reign_in_time(api: ScriptedApi, client: Client) -> None:
+async def test_a_leader_that_ends_during_a_renewal_gives_the_lease_back(api: ScriptedApi, client: Client) -> None:
+    renewed = asyncio.Event()
+
+    async def keep_the_answer(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+        response = await onwards()
+        if request.method == "PUT" and not renewed.is_set():
+            renewed.set()
+            await asyncio.Event().wait()
+        return response
+
+    async with Client(Wire(HttpTransport(api.url), keep_the_answer)) as slow:
+        task = asyncio.create_task(candidate(slow, "first", Clock()).run(asyncio.Event().wait))
+        await renewed.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert api.collections[PATH]["l"]["spec"]["holderIdentity"] == ""
+
+
+async def test_renewals_that_fail_end_the_leadership_in_time(api: ScriptedApi, client: Client) -> None:
     clock = Clock()
     election = candidate(client, "first", clock)
     ended = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The life of a plane's process, and its probes."""
+"""A plane as a process: signals, exit codes and probes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_expected_errors_are_one_line(line: str, code: int, text: str) -> None:
     assert "Traceback" not in output
 
 
-async def test_r03_probes_tell_the_truth() -> None:
+async def test_r03_probes_report_the_actual_state() -> None:
     state: dict[str, bool | str] = {"ready": "informers have not synced"}
     async with (
         probes.serve("127.0.0.1:0", ready={"cache": lambda: state["ready"]}) as address,

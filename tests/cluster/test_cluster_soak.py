@@ -66,7 +66,7 @@ async def test_informers_converge_whatever_the_network_does(monkeypatch: pytest.
 
 
 async def play(client: Client, port: int, seed: int) -> None:
-    """One run: changes on one side, an informer behind a bad network on the other, and then peace."""
+    """One run: changes on one side, an informer behind a bad network on the other, and then no more faults."""
     draw = random.Random(seed)
     alive: dict[str, str] = {}
 

@@ -71,7 +71,7 @@ class ControlPlane(Cluster):
 
     @contextmanager
     def expecting_refusals(self) -> Iterator[None]:
-        """What is refused meanwhile is the test's own doing."""
+        """Requests that are refused in this block are expected."""
         yield
         refused = (e for e in self.requests_of_service_accounts() if e.get("responseStatus", {}).get("code") == 403)
         self._expected |= {event["auditID"] for event in refused}

@@ -1,4 +1,4 @@
-"""Our planes on a real node, installed with the shipped manifests, and ways to hurt them."""
+"""Our planes on a real node, installed with the shipped manifests, and ways to kill them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class RealNode:
             self.kubelet.expect_alive()
             self.containerd.expect_alive()
             condition = self._ready_condition()
-            # A kubelet that was killed leaves its last word standing: it must be this one's.
+            # A killed kubelet leaves its last status behind: it must be the status of this kubelet.
             heard = dt.datetime.fromisoformat(condition["lastHeartbeatTime"])
             return condition["status"] == "True" and heard > self._kubelet_began
 
@@ -128,7 +128,7 @@ class RealNode:
         self.await_ready()
 
     def close(self) -> None:
-        """The machine burns down: no process says goodbye, and the Node object goes too."""
+        """The node is lost: its processes are killed, and the Node object is deleted."""
         self.kubelet.kill()
         self._kill_all()
         cgroups.remove(self.cgroup)

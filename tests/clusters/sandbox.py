@@ -100,7 +100,7 @@ class Daemon:
                 os.kill(self._outer.pid, number)
 
     def kill(self) -> None:
-        """As a crash does: no chance to say goodbye."""
+        """SIGKILL, as in a crash."""
         self.signal(signal.SIGKILL)
         self._outer.wait(timeout=10)
 

@@ -1,6 +1,6 @@
 """The first process of a sandbox: sets up its network, takes in orphans, and ends when its pipe closes.
 
-Runs alone (no imports of ours): it is process 1 of a process namespace, and its end is everybody's end.
+Runs alone (no imports of ours): it is process 1 of a process namespace, and the kernel ends all others with it.
 """
 
 from __future__ import annotations

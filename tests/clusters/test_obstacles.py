@@ -58,7 +58,7 @@ def test_cgroups_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.real
 @pytest.mark.usefixtures("_binaries")
-def test_root_without_its_powers() -> None:
+def test_root_without_the_needed_capabilities() -> None:
     powerless = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--", sys.executable, "-c", ASK]
     done = subprocess.run(powerless, cwd=binaries.ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("this machine allows no namespaces with a bridge (unshare")

@@ -248,7 +248,7 @@ async def test_good_values_pass(tabs: Tabs) -> None:
     assert (made.code, made.body["spec"]["maybe"]) == (201, None)
 
 
-async def test_status_is_a_world_of_its_own(tabs: Tabs) -> None:
+async def test_status_is_written_only_through_its_own_endpoint(tabs: Tabs) -> None:
     made = await tabs.ask("POST", tabs.path, {**tabs.tab(), "status": {"state": "ignored"}})
     assert "status" not in made.body
     patch = {"status": {"state": "up"}, "spec": {"size": "m"}, "metadata": {"labels": {"a": "b"}}}

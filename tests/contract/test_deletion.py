@@ -16,7 +16,7 @@ async def gone(ask: Asking, path: str) -> None:
     await until(absent, f"{path} is gone")
 
 
-async def test_what_nobody_holds_goes_at_once(ask: Asking, maps: str) -> None:
+async def test_an_object_without_finalizers_is_deleted_at_once(ask: Asking, maps: str) -> None:
     uid = (await ask("POST", maps, config_map("a"))).meta["uid"]
     answer = await ask("DELETE", f"{maps}/a")
     assert (answer.code, answer.body["status"]) == (200, "Success")

@@ -1,4 +1,4 @@
-"""Field validation and refusals: code, reason, message and causes are part of the promise."""
+"""Field validation and refusals: code, reason, message and causes are part of the contract."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_other_media_types_are_refused(ask: Asking, maps: str) -> None:
     assert (answer.code, answer.reason) == (415, "UnsupportedMediaType")
 
 
-async def test_yaml_is_understood_and_spoken(ask: Asking, maps: str) -> None:
+async def test_yaml_is_accepted_and_returned(ask: Asking, maps: str) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yaml}\ndata: {a: 'on'}\n"
     assert (await ask("POST", maps, text, "application/yaml")).body["data"] == {"a": "on"}
     spoken = await ask("GET", f"{maps}/yaml", accept="application/yaml")

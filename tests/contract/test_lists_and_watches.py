@@ -37,7 +37,7 @@ async def test_pages_show_the_state_of_the_first_one(ask: Asking, namespace: str
     assert not last["metadata"].get("continue")
 
 
-async def test_with_a_selector_nobody_counts_the_rest(ask: Asking, maps: str) -> None:
+async def test_with_a_selector_the_remaining_items_are_not_counted(ask: Asking, maps: str) -> None:
     await make(ask, maps, "a", "b", "c")
     page = (await ask("GET", maps, limit="1", labelSelector="mine")).body["metadata"]
     assert page["continue"]

@@ -204,7 +204,7 @@ async def test_apply_needs_a_manager(ask: Asking, maps: str) -> None:
     assert answer.causes == [("FieldValueRequired", "fieldManager")]
 
 
-async def test_apply_refuses_fields_that_do_not_exist_and_twins(ask: Asking, deployments: str) -> None:
+async def test_apply_refuses_fields_that_do_not_exist_and_duplicate_items(ask: Asking, deployments: str) -> None:
     unknown = deployment("d") | {"nonsense": 1}
     answer = await ask("PATCH", f"{deployments}/d", unknown, APPLY_PATCH, fieldManager="m")
     assert answer.code >= 400

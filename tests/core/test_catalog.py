@@ -15,7 +15,7 @@ def declared(*profiles: Profile, units: int = 8, memory_mib: int = 71680) -> Mod
     return Model("mine", ("My GPU",), memory_mib, units, profiles)
 
 
-def test_every_shipped_model_stands_up_to_the_checks() -> None:
+def test_every_shipped_model_passes_the_checks() -> None:
     catalog = Catalog.shipped()
     assert len(list(catalog)) > 25
     assert {"a100-40gb", "h100-80gb", "h200-141gb", "t4-16gb", "l40s-48gb"} <= {entry.id for entry in catalog}
@@ -44,7 +44,7 @@ def test_an_unknown_product_is_not_found() -> None:
     assert CATALOG.find("Voodoo 2") is None
 
 
-def test_uncertainty_is_kept() -> None:
+def test_uncertain_models_are_marked() -> None:
     assert model("NVIDIA B300").uncertain
     assert not model(A100).uncertain
 
@@ -67,7 +67,7 @@ def test_s09_what_was_discovered_counts_more_than_the_table() -> None:
     assert [entry.name for entry in seen.profiles] == ["1g.5gb"]
 
 
-def test_s09_an_unknown_card_is_believed() -> None:
+def test_s09_the_reported_geometry_of_an_unknown_model_is_used() -> None:
     found = [AcceleratorProfile(name="2g.30gb", size=3, starts=[0, 3])]
     seen = Model.from_discovery("Mystery", 60000, found)
     assert (seen.units, seen.profiles[0].memory_gb, seen.profiles[0].most) == (6, 30, 2)

@@ -1,4 +1,4 @@
-"""When pods ask for the same: who asks does not count, labels only where somebody looks at them."""
+"""Equivalence classes: the identity of a pod does not count, labels only if a rule selects by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet: facts in any order, and trying out costs nothing that stays."""
+"""The fleet: facts in any order, and trials that leave no trace."""
 
 from __future__ import annotations
 
@@ -133,6 +133,16 @@ def test_g05_a_reservation_pod_holds_its_device_once() -> None:
     fleet.add_pod(pod_request("reservation", namespace=names.RESERVATION_NAMESPACE, gpus=1), "n")
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1
     assert isinstance(cycle.decide(fleet, Group.of(pod_request("whole", gpus=1)), Policy()), cycle.Statement)
+
+
+def test_g05_reservation_pods_are_those_in_the_namespace_of_the_installation() -> None:
+    fleet = Fleet(CATALOG, reservation_namespace="reservations")
+    add_node(fleet, node_facts("n"), [(T4, False)] * 2)
+    fleet.add_pod(pod_request("reservation", namespace="reservations", gpus=1), "n")
+    whole = pod_request("whole", namespace=names.RESERVATION_NAMESPACE, gpus=1)
+    fleet.add_pod(whole, "n")
+    assert fleet.nodes["n"].reservation_pods == 1
+    assert fleet.nodes["n"].devices_of(whole.uid) == ("n-gpu0",)
 
 
 def test_trying_out_a_node_leaves_the_stock_as_it_was() -> None:

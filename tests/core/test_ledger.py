@@ -1,4 +1,4 @@
-"""The books of a GPU: no sequence of changes makes overlap, loses a unit or oversells."""
+"""The ledger of a GPU: no sequence of changes creates an overlap, loses a unit or overcommits."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _compare(dice: random.Random, policy: str, steps: int) -> None:
 
 
 def assert_sound(fleet: Fleet) -> None:
-    """Nothing overlaps, nothing is sold twice, every GPU is in one use, and the books agree with the records."""
+    """Nothing overlaps, nothing is allocated twice, every GPU has one use, and the ledgers agree with the records."""
     for state in fleet:
         held = [request.whole_gpus for request in state.pods.values()]
         given = sum(gpu.whole is not None for gpu in state.gpus.values())

@@ -1,4 +1,4 @@
-"""Room that is kept for somebody: it holds like a pod, and what leaving pods hold is not counted twice."""
+"""Reservations: they count like a pod, and what terminating pods hold is not counted twice."""
 
 from __future__ import annotations
 

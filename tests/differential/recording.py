@@ -25,7 +25,7 @@ WITHOUT = ("TaintNodesByCondition", "ServiceAccount", "StorageObjectInUseProtect
 
 
 class Oracle:
-    """A kube-scheduler that is asked and never schedules."""
+    """A kube-scheduler that is queried and never schedules."""
 
     def __init__(self, folder: Path) -> None:
         self._plane = ControlPlane(folder, controllers=False, without_admission=WITHOUT)

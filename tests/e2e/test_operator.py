@@ -1,4 +1,4 @@
-"""The planes run, and the operator tells the truth about them."""
+"""The planes run, and the operator reports their actual status."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_f11_a_node_is_described_in_one_line() -> None:
     assert "is invalid" in describe(Node(metadata=ObjectMeta(annotations={names.EMULATED_GPUS: "{"})))
 
 
-async def test_f11_a_node_that_is_given_gpus_is_marked_and_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_f11_a_node_that_is_given_gpus_is_labelled_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     server = ApiServer()
     client = Client(LocalTransport(server))
@@ -83,7 +83,7 @@ def test_f09_the_command_answers_for_a_node_and_names_the_nodes(
 
 
 @pytest.mark.kubectl
-def test_f11_kind_says_what_it_knows(tmp_path: Path) -> None:
+def test_f11_kind_lists_the_commands_that_it_supports(tmp_path: Path) -> None:
     terminal = Terminal(EXAMPLE, tmp_path)
     assert terminal.run("kind get clusters") == "No kind clusters found.\n"
     assert "supported commands: kind delete cluster" in terminal.run("kind create cluster", code=1)

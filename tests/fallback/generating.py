@@ -1,4 +1,4 @@
-"""Reviews as no sane client would send them, from a seed: odd amounts, missing and huge parts, wrong kinds."""
+"""Unusual reviews, generated from a seed: odd amounts, missing and huge parts, wrong kinds."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _resource(dice: random.Random, *, usual: bool) -> str:
 
 
 def _spoil(dice: random.Random, value: Any) -> None:
-    """Put something unfit into one or more places."""
+    """Put invalid values into one or more places."""
     for _ in range(dice.choice([1, 1, 2, 4])):
         at = value
         while True:

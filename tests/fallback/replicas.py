@@ -60,7 +60,15 @@ class Replicas:
         listen = f"{SERVICE_ADDRESS}:{9000 + number}" if real else "127.0.0.1:0"
         prefix = ["setpriv", "--pdeathsig", "TERM", "--"]  # none may outlive the test run
         prefix += self.cluster.enter if isinstance(self.cluster, ControlPlane) else []
-        command = [sys.executable, "-m", "tests.fallback.mortal", "--listen", listen, "--lifetime", str(lifetime)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fallback.killable_webhook",
+            "--listen",
+            listen,
+            "--lifetime",
+            str(lifetime),
+        ]
         with self.log(name).open("wb") as output:
             process = subprocess.Popen(
                 [*prefix, *command, *options], cwd=ROOT, env=self._environment, stdout=output, stderr=output
@@ -74,13 +82,13 @@ class Replicas:
     def kill(self, name: str) -> None:
         self._running[name].kill()
         self._running[name].wait(timeout=10)
-        self.bury(name)
+        self.remove_endpoint(name)
 
     def dead(self) -> list[str]:
         return [name for name, process in self._running.items() if process.poll() is not None]
 
-    def bury(self, name: str) -> None:
-        """Its endpoint goes, as a kubelet's reports would have it."""
+    def remove_endpoint(self, name: str) -> None:
+        """Remove its endpoint, as the endpoints controller would."""
         self._running.pop(name)
         self.cluster.api.delete(f"{SLICES}/{name}")
 
@@ -99,7 +107,7 @@ class Replicas:
                 self._running[name].wait(timeout=15)
             except subprocess.TimeoutExpired:
                 self._running[name].kill()
-            self.bury(name)
+            self.remove_endpoint(name)
 
     def _address(self, name: str) -> str | None:
         if self._running[name].poll() is not None:
@@ -129,7 +137,7 @@ class Replicas:
 
 
 class Heart:
-    """The two nodes of the document, as objects whose heartbeat goes on."""
+    """The two nodes of the document, as objects with heartbeats."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._kubeconfig = cluster.kubeconfig

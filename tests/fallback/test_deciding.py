@@ -257,7 +257,7 @@ async def test_d05_applying_the_same_manifest_again_changes_nothing() -> None:
         assert patched["spec"] == made["spec"]
 
 
-async def test_d05_applying_again_works_also_after_the_ladder_changed() -> None:
+async def test_d05_applying_again_works_also_after_the_tiers_changed() -> None:
     async with fallback_cluster() as it:
         body = fallback_pod(name="again", nodeSelector={"node-pool": "small"}) | {"apiVersion": "v1", "kind": "Pod"}
         made = await it.client.apply(kinds.PODS, body, field_manager="me", namespace="default")

@@ -1,4 +1,4 @@
-"""Where questions are decided: one that goes wrong, or is asked twice, is nobody else's trouble."""
+"""Decision rounds: a request that fails, or is sent twice, does not affect others."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def case(identity: str, *, broken: bool = False) -> Case:
     return Case(id=identity, request=request, steps=1, options=FallbackOptions(TIERS))
 
 
-async def test_f04_one_question_that_fails_is_told_to_ask_again_and_all_others_are_answered() -> None:
+async def test_f04_a_request_that_fails_gets_retry_and_all_others_are_answered() -> None:
     async with at_work() as at:
         first, bad, last = await asyncio.gather(
             at.rounds.ask(case("a")), at.rounds.ask(case("b", broken=True)), at.rounds.ask(case("c"))

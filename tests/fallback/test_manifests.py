@@ -36,7 +36,7 @@ def test_f03_the_files_stand_in_the_order_of_their_application() -> None:
     assert not any(entry["metadata"]["name"].startswith("gpu-") for entry in manifests.load())
 
 
-def test_f07_both_deployments_are_configured_with_the_same_ladder() -> None:
+def test_f07_both_deployments_are_configured_with_the_same_tiers() -> None:
     beside = {entry["metadata"]["name"]: entry for entry in manifests.load() if entry["kind"] == "Deployment"}
     for deployment in (OBJECTS["Deployment", "gpu-webhook"], beside["das-operator-webhook"]):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""What counts as free: places of strangers do not, and neither what a pod on its way out still holds."""
+"""What counts as free: not the places of foreign slices, and not what a terminating pod still holds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wanting(devices: dict[str, int], uid: str = "new", **more: Any) -> Pod:
 
 
 class Counted:
-    """A view told by hand, and what fallback counts on it."""
+    """A view that the test feeds, and what fallback counts on it."""
 
     def __init__(self) -> None:
         self.view = View(volumes=False)

@@ -1,4 +1,5 @@
-"""Replicas whose view of the pods is late: nobody oversells, and nobody falls for pods that are gone."""
+"""Replicas with a delayed view of the pods: nothing is allocated twice, and no pod falls back because of deleted
+pods."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ async def test_f04_a_pod_bound_elsewhere_while_the_server_is_asked_is_not_waited
         assert meanwhile.action is None
 
 
-async def test_f04_an_old_view_beside_a_new_one_sells_nothing_twice() -> None:
+async def test_f04_an_old_view_beside_a_new_one_allocates_nothing_twice() -> None:
     async with fallback_cluster(replicas=0) as it:
         await it.start("prompt", with_patience(deadline=8, lifetime=30))
         await start_late(it, "late")

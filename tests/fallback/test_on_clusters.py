@@ -91,7 +91,7 @@ class Team:
 
     def _keep_up(self, count: int) -> bool:
         for name in self.replicas.dead():
-            self.replicas.bury(name)
+            self.replicas.remove_endpoint(name)
             self.replicas.start()
         return len(self.pods()) == count
 

@@ -48,7 +48,7 @@ def test_f04_a_pod_that_is_seen_ends_exactly_one_promise() -> None:
     assert reader.tidied(once, seen) == once
 
 
-def test_f04_versions_that_begin_anew_hold_nobody_up_for_long() -> None:
+def test_f04_versions_that_start_again_delay_decisions_only_for_a_while() -> None:
     reader = Reader()
     stored = reader.tidied(promises.added(StoredPromises(), promise(0), {}), {"k": {"a": Sighting(900, 101.0)}})
     assert reader.demand(stored) == 900
@@ -79,7 +79,7 @@ def test_f04_promises_end_after_their_lifetime_by_the_readers_own_clock(at: floa
     assert reader.ages.next_end(StoredPromises()) is None
 
 
-def test_f04_what_was_struck_out_and_comes_again_is_new() -> None:
+def test_f04_a_promise_that_was_removed_and_comes_again_is_new() -> None:
     reader = Reader()
     stored = promises.added(StoredPromises(), promise(0), {})
     reader.tidied(stored)
@@ -88,7 +88,7 @@ def test_f04_what_was_struck_out_and_comes_again_is_new() -> None:
     assert reader.tidied(stored).promises
 
 
-def test_f04_a_book_is_bounded() -> None:
+def test_f04_the_number_of_promises_is_bounded() -> None:
     assert StoredPromises(tuple(promise(n) for n in range(promises.MOST_PROMISES))).full
     assert StoredPromises(seen={"k": ("x" * 10,) * 60_000}).full
     full = StoredPromises(
@@ -112,7 +112,7 @@ def test_f04_a_book_is_bounded() -> None:
         ),
     )
 )
-def test_f04_a_book_reads_back_what_was_written(made: Promise) -> None:
+def test_f04_promises_are_read_back_as_written(made: Promise) -> None:
     stored = promises.added(StoredPromises(), made, {made.kind: {"u": Sighting(1, 1.0)}})
     assert StoredPromises.decode(stored.encode()) == stored
 

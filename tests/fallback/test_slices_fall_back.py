@@ -1,4 +1,4 @@
-"""Slices made on demand fall back where somebody wrote a ladder: free means that the grids have a place (D01)."""
+"""Dynamic slices fall back if tiers are set explicitly: free means that the grids have a place (D01)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def fits(it: FallbackCluster) -> bool:
     return fallback(made) is None
 
 
-async def test_d01_slices_without_a_ladder_never_fall_back() -> None:
+async def test_d01_slices_without_explicit_tiers_never_fall_back() -> None:
     async with fallback_cluster(replicas=0, document=False) as it:
         await slicing(it)
         await it.start("replica-0")

@@ -1,4 +1,4 @@
-"""kubectl as a user types it, with a transcript of what it printed.
+"""Runs kubectl as a user would, with a transcript of what it printed.
 
 The namespace stands in the kubeconfig, so commands need no flag for it. A transcript leaves out what differs from
 run to run (ages, identities, addresses, hashes): two clusters that behave alike give equal transcripts.

@@ -1,9 +1,9 @@
-"""Every command of kubectl that people use, told in chapters, on the embedded cluster and beside a real one.
+"""The commonly used kubectl commands, in chapters, on the embedded cluster and on a real one.
 
-Each chapter is told on the embedded cluster and again on a real one (those about pods that run on a real node):
-where the two print different things, the assertion shows the difference. A real cluster does not print the same
-every time (an event more, when one of its controllers reads another's work late), so a chapter that differs is
-told there once more: what it never prints, the embedded cluster must not print either.
+Each chapter is run on the embedded cluster and again on a real one (those about pods that run on a real node): where
+the two print different things, the assertion shows the difference. A real cluster does not print the same every time
+(an event more, when one of its controllers reads another's work late), so a chapter that differs is run there once
+more: what it never prints, the embedded cluster must not print either.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ on_a_node = pytest.mark.parametrize("chapter", PODS[:-1], ids=lambda chapter: ch
 
 
 class Told:
-    """Transcripts of the embedded cluster, each told once per run."""
+    """Transcripts of the embedded cluster, each made once per run."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._cluster = cluster

@@ -12,6 +12,7 @@ import yaml
 
 from apportion import manifests
 from apportion.apis import names
+from apportion.apis.installation import Installation
 
 ROOT = Path(__file__).parents[2]
 OBJECTS = manifests.load()
@@ -109,6 +110,29 @@ def test_r02_r03_planes_run_our_image_are_probed_and_say_what_they_need(workload
     assert {"cpu", "memory"} <= set(container["resources"]["requests"])
     selector = workload["spec"]["selector"]["matchLabels"].items()
     assert selector <= workload["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_r02_planes_take_the_namespace_of_the_installation_from_their_pod(workload: dict[str, Any]) -> None:
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    assert Installation.from_environment(in_namespace("gpus", container)) == Installation(namespace="gpus")
+    assert not any(names.DAS_NAMESPACE in argument for argument in container["args"])
+
+
+def test_r02_the_fallback_webhook_takes_its_own_namespace_from_its_pod() -> None:
+    (workload,) = (entry for entry in manifests.load("fallback") if entry["kind"] == "Deployment")
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    assert Installation.from_environment(in_namespace("gpus", container)) == Installation(fallback_namespace="gpus")
+    assert "--namespace=$(APPORTION_FALLBACK_NAMESPACE)" in container["args"]
+
+
+def in_namespace(namespace: str, container: dict[str, Any]) -> dict[str, str]:
+    """The environment of the container in a pod of this namespace, as far as it depends on it."""
+    by_field = {"metadata.namespace": namespace}
+    fields = {
+        entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"] if "valueFrom" in entry
+    }
+    return {name: by_field[field] for name, field in fields.items() if field in by_field}
 
 
 def test_m05_s12_names_and_labels_are_those_that_people_look_for() -> None:

@@ -21,7 +21,7 @@ from tests.node.agent_node import NODE, AgentNode, agent_node
 from tests.node.tripwire import Tripwire, WiredDriver, WiredFiles, client
 
 T = TypeVar("T")
-STEPS = 52  # more than the story has; what lies beyond its end trips nothing
+STEPS = 52  # more steps than the run has; later ones have no effect
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> Iterator[WiredFiles]:
 async def test_s08_an_agent_killed_at_any_step_leaves_nothing_behind(
     wired: WiredFiles, block: int, *, after: bool
 ) -> None:
-    """Each block of steps is a test of its own, so that a failure names its neighbourhood."""
+    """Each block of steps is a test of its own, so that a failure shows its approximate step."""
     for at in range(1 + block * STEPS // 4, 1 + (block + 1) * STEPS // 4):
         async with agent_node(annotations=ONE_GPU) as node:
             story = Story(node, wired, Tripwire(at, after=after))
@@ -64,7 +64,7 @@ async def test_s08_an_agent_killed_again_while_it_recovers_leaves_nothing_behind
                 raise AssertionError(f"seed {seed}, killed at {steps}: {error}") from error
 
 
-async def test_s08_the_story_has_no_more_steps_than_are_tried(wired: WiredFiles) -> None:
+async def test_s08_every_step_of_the_run_is_tried(wired: WiredFiles) -> None:
     async with agent_node(annotations=ONE_GPU) as node:
         story = Story(node, wired, Tripwire(None))
         await story.play()

@@ -1,4 +1,4 @@
-"""What keeps a node from serving is told, breaks nothing that runs, and is over as soon as it is mended."""
+"""What makes a node not ready is reported, breaks nothing that runs, and ends as soon as it is repaired."""
 
 from __future__ import annotations
 

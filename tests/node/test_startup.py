@@ -32,7 +32,7 @@ async def test_s08_pods_that_ended_while_the_agent_was_down_are_released_when_it
     await node.eventually(node.clean, "all is gone")
 
 
-async def test_s08_a_lost_book_is_written_again_from_the_claims(node: AgentNode) -> None:
+async def test_s08_lost_records_are_restored_from_the_claims(node: AgentNode) -> None:
     pod = await node.scheduled("a")
     environment = await node.run(pod)
     await node.stop_agent()

@@ -1,8 +1,8 @@
 """Kills an agent between any two of its steps, without a process of its own.
 
-A step is whatever the outside world can see: a write to the API, a change of the hardware, a file written or
-removed. At step number n, before or after it took effect, the wire trips; from then on no step of this agent
-takes effect any more, as if it had been killed. What its tasks still do in memory nobody sees.
+A step is whatever the outside world can see: a write to the API, a change of the hardware, a file written or removed.
+At step number n, before or after it took effect, the tripwire raises `Killed`; from then on no step of this agent takes
+effect any more, as if it had been killed. What its tasks still do in memory has no effect.
 """
 
 from __future__ import annotations

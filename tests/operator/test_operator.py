@@ -1,4 +1,4 @@
-"""S10: the DASOperator's switches act, and its conditions tell the truth."""
+"""S10: the fields of the DASOperator take effect, and its conditions report the actual status."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_s10_one_pod_short_is_degraded_but_available() -> None:
     assert (found["Available"][0], found["Degraded"][0]) == ("True", "True")
 
 
-def test_s10_a_rollout_is_progress_not_damage() -> None:
+def test_s10_a_rollout_is_progressing_and_not_degraded() -> None:
     found = verdicts(pods(WEBHOOK, desired=2, updated=1, available=1), well(SCHEDULER), well(AGENTS))
     assert (found["Available"][0], found["Progressing"][0], found["Degraded"][0]) == ("True", "True", "False")
 
@@ -139,7 +139,7 @@ async def test_s10_switches_act_and_can_be_taken_back() -> None:
         assert not (await pod_of(client, AGENTS)).get("nodeSelector")
 
 
-async def test_s10_unmanaged_means_hands_off_but_the_truth_is_still_told() -> None:
+async def test_s10_unmanaged_changes_nothing_but_status_is_still_reported() -> None:
     async with operating() as client:
         await change(client, {"managementState": "Unmanaged", "emulatedMode": "disabled"})
         await set_status(client, WEBHOOK, 2)
@@ -149,7 +149,7 @@ async def test_s10_unmanaged_means_hands_off_but_the_truth_is_still_told() -> No
         assert await told(client, AGENTS, "APPORTION_DRIVER", "emulated")
 
 
-async def test_s10_two_operators_do_not_fight() -> None:
+async def test_s10_two_operators_do_not_revert_each_other() -> None:
     async with operating() as client:
         other = asyncio.create_task(Operator(account(client, "das-operator"), SETTINGS).run())
         try:

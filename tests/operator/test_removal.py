@@ -1,4 +1,4 @@
-"""S10: managementState Removed takes the planes away without hurting anybody, and Managed brings them back."""
+"""S10: managementState Removed removes the planes without affecting running pods, and Managed restores them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_s10_agents_stay_until_the_last_slice_is_given_back() -> None:
         await eventually(lambda: status(client, "Progressing", "False"))
 
 
-async def test_s10_nvidias_device_plugin_on_a_managed_node_is_told_as_degraded() -> None:
+async def test_s10_nvidias_device_plugin_on_a_managed_node_is_reported_as_degraded() -> None:
     async with operating() as client:
         for plane, pods in ((WEBHOOK, 2), (SCHEDULER, 1), (AGENTS, 2)):
             await set_status(client, plane, pods)
@@ -76,7 +76,7 @@ async def test_s10_nvidias_device_plugin_on_a_managed_node_is_told_as_degraded()
         await eventually(lambda: status(client, "Degraded", "False"))
 
 
-async def test_s10_an_agent_that_only_starts_is_no_damage() -> None:
+async def test_s10_an_agent_that_is_starting_is_not_degraded() -> None:
     async with operating() as client:
         for plane, pods in ((WEBHOOK, 2), (SCHEDULER, 1), (AGENTS, 2)):
             await set_status(client, plane, pods)

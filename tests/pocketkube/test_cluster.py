@@ -1,4 +1,4 @@
-"""An embedded cluster as a whole: it comes, serves, and goes without a trace."""
+"""An embedded cluster as a whole: it starts, serves, and stops without leaving anything behind."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_the_known_limits_are_few_and_all_of_them_are_held_here() -> None:
 
 
 @pytest.mark.parametrize("what", ["exec", "attach", "portforward", "proxy"])
-async def test_1_nobody_can_step_into_a_container(cluster: RunningCluster, what: str) -> None:
+async def test_1_exec_attach_portforward_and_proxy_are_refused(cluster: RunningCluster, what: str) -> None:
     await cluster.create(kinds.PODS, pod("p", "sleep", "1000"))
     with pytest.raises(errors.ApiError, match=f"this cluster simulates containers: {what} is not possible") as refusal:
         await cluster.client.raw("GET", f"/api/v1/namespaces/default/pods/p/{what}")
@@ -43,7 +43,7 @@ async def test_2_ephemeral_containers_are_kept_but_do_not_run(cluster: RunningCl
     assert "ephemeralContainerStatuses" not in (await cluster.get(kinds.PODS, "p"))["status"]
 
 
-async def test_3_the_default_scheduler_drives_nobody_away(tmp_path: Path) -> None:
+async def test_3_the_default_scheduler_preempts_no_pod(tmp_path: Path) -> None:
     async with embedded(tmp_path, pools=[Pool(name="small", nodes=1, cpu="2", light=True)]) as cluster:
         await cluster.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
         whole = {"resources": {"requests": {"cpu": "1500m"}}}
@@ -62,7 +62,7 @@ async def test_4_some_functions_of_expressions_are_refused_by_name(cluster: Runn
             await cluster.create(kinds.VALIDATING_WEBHOOKS, configuration(expression))
 
 
-def test_5_kinds_that_nobody_would_honour_are_not_served() -> None:
+def test_5_kinds_without_an_effect_are_not_served() -> None:
     served = {resource.kind for resource in Registry.builtin()}
     missing = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "APIService", "FlowSchema"}
     assert served.isdisjoint(missing | {"PriorityLevelConfiguration", "IPAddress", "ServiceCIDR"})

@@ -1,4 +1,4 @@
-"""The real cluster itself: it runs pods, it is out of everybody's way, and nothing of it is left."""
+"""The real cluster itself: it runs pods, does not change the machine, and leaves nothing behind."""
 
 from __future__ import annotations
 

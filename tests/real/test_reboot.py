@@ -1,4 +1,4 @@
-"""A node goes down and comes back: its GPUs and `/run` are empty, and every promise is kept or ended. Rule S08."""
+"""A node goes down and comes back: its GPUs and `/run` are empty, and every pod gets a new slice or ends. Rule S08."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def settled(work: Workloads, earlier: Json, old: set[str]) -> bool:
 
 
 def anew(pod: Json, old: set[str]) -> bool:
-    """Ready with containers that were started since: the last word of a dead kubelet still says Running."""
+    """Ready with containers that were started since: the last status of a killed kubelet still says Running."""
     conditions = {entry["type"]: entry["status"] for entry in pod["status"].get("conditions", ())}
     return conditions.get("Ready") == "True" and not old & set(containers(pod))
 

@@ -1,4 +1,4 @@
-"""Slices on a real kubelet while things around them die."""
+"""Slices on a real kubelet while planes and kubelet are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The story of slices with every plane in a container on a real kubelet, under its own ServiceAccount."""
+"""Slices from request to release, with every plane in a container on a real kubelet under its own ServiceAccount."""
 
 from __future__ import annotations
 

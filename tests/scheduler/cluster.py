@@ -39,7 +39,7 @@ Fault = Callable[[Request, Callable[[], Awaitable[Response]]], Awaitable[Respons
 
 
 class Wire:
-    """A connection on which a test can do harm: each request passes through `fault` if one is set."""
+    """A connection with injected faults: each request passes through `fault` if one is set."""
 
     def __init__(self, transport: Transport, fault: Fault | None = None) -> None:
         self._transport = transport

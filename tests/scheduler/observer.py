@@ -1,4 +1,4 @@
-"""Somebody who only watches: claims and pods as the API tells them, and what must be true at every moment.
+"""An observer of claims and pods through the API, and what must be true at every moment.
 
 It shares no arithmetic with the code that decides. A violation is noted when it is seen and raised in the end.
 """

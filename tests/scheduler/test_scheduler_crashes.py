@@ -26,6 +26,7 @@ SAMPLE = 6  # cuts of each kind in CI
 STAYING = ("two", "one", "whole", "plain")
 GHOST, HOPELESS = "ghost", "hopeless"
 QUICK = {"lease_duration": 1.5, "lease_renew_deadline": 1.0, "lease_retry": 0.3}
+UNDISTURBED = {"lease_duration": 60.0, "lease_renew_deadline": 50.0, "lease_retry": 0.3}  # one leadership, however slow
 Onwards = Callable[[], Awaitable[Response]]
 
 
@@ -78,7 +79,7 @@ async def told_once(cluster: ApiCluster) -> list[str]:
     """The calls of an undisturbed story."""
     await begin(cluster)
     proxy = Proxy()
-    async with scheduling(cluster, cluster.wire(proxy), **QUICK):
+    async with scheduling(cluster, cluster.wire(proxy), **UNDISTURBED):
         await finished(cluster, scheduled_events=5)
     return proxy.calls
 

@@ -1,4 +1,4 @@
-"""A crowd on a whole cluster: agents, kubelets and webhooks are the real ones, and somebody watches all the time."""
+"""Many pods on a complete embedded cluster with its agents, kubelets and webhooks, watched by an observer."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.request import parse_pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client
+from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
 from apportion.core.facts import SlicePlacement
@@ -20,7 +21,7 @@ from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice
 from apportion.core.statement import Statement
 from apportion.scheduler import commits
-from apportion.scheduler.main import Reign
+from apportion.scheduler.main import Leadership
 from apportion.scheduler.settings import Settings
 from tests.builders import claims, pods
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, background, scheduling, until
@@ -142,12 +143,13 @@ async def test_s06_a_lease_that_is_renewed_late_leaves_no_claim_behind(each_clus
     cluster = each_cluster
     await cluster.node("n1")
     election = Faltering(cluster.client, name="late", namespace=NAMESPACE, identity="late")
-    async with background(election.run(Reign(cluster.client, election, Settings()).lead)):
+    leadership = Leadership(cluster.client, election, Settings(), Recorder(cluster.client, "late"))
+    async with background(election.run(leadership.lead)):
         await cluster.pod("a", slices={"1g.5gb": 1})
         await cluster.bound("a")
         election.late = True
         await claim_for(cluster, "ghost", "00000000-0000-0000-0000-000000000001", "n1", gpu=1)
-        await asyncio.sleep(0.5)  # long enough to be looked at, too short to end the reign
+        await asyncio.sleep(0.5)  # long enough to be looked at, too short to end the leadership
         election.late = False
         await cluster.delete("a")
         await no_claims(cluster)

@@ -1,4 +1,4 @@
-"""Which waiting pods reach the backlog, and which are told that they never will."""
+"""Which pending pods reach the backlog, and which get an event about an invalid request."""
 
 from __future__ import annotations
 

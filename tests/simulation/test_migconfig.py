@@ -1,4 +1,4 @@
-"""The annotation `run.ai/mig.config` in its four dialects, and the places that follow from it (F02)."""
+"""The annotation `run.ai/mig.config` in its four formats, and the places that follow from it (F02)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def written(wanted: object, **more: object) -> str:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_f02_every_dialect_gives_the_same_layout(dialect: str) -> None:
+def test_f02_every_format_gives_the_same_layout(dialect: str) -> None:
     selection = migconfig.parse(written(DIALECTS[dialect])).of(3)
     assert selection is not None
     assert selection.enabled
@@ -107,7 +107,7 @@ def test_f02_bad_annotations_are_refused_with_field_and_fix(text: str, said: str
 
 
 @given(st.text(max_size=200))
-def test_f02_no_text_makes_it_stumble(text: str) -> None:
+def test_f02_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(InputError):
         migconfig.parse(text)
 

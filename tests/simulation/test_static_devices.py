@@ -1,4 +1,4 @@
-"""The agent serves devices that exist beforehand: static MIG slices and whole GPUs, with a kubelet on one node."""
+"""The agent serves existing devices: static MIG slices and whole GPUs, with a kubelet on one node."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_f02_light_nodes_have_their_static_devices_without_an_agent() -> None:
     assert node.capacity["nvidia.com/gpu"] == "0"
 
 
-def test_x04_a_light_gpu_is_sold_once() -> None:
+def test_x04_a_gpu_of_a_light_node_is_allocated_once() -> None:
     gpus = [{"product": "NVIDIA A100-PCIE-40GB", "count": 1, "mig": False, "layout": {"1g.5gb": 7}}]
     (node,) = topology.parse({"pools": [{"name": "far", "light": True, "gpus": gpus}]}).nodes()
     assert node.capacity["nvidia.com/mig-1g.5gb"] == "7"

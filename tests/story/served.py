@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Served(Embedded):
-    """`apportion up` with all planes, and a look behind the curtain for tests that kill things."""
+    """`apportion up` with all planes, and its processes and files, for tests that kill planes."""
 
     def __init__(self, folder: Path, *options: str, patience: float = 60) -> None:
         super().__init__(folder, *(options or ("--nodes", "1", "--restart-backoff", "0.2")))

@@ -1,7 +1,7 @@
-"""The story of slices told by kubectl alone, over any cluster that has `kubectl(*args, input=...)`.
+"""Slices from request to release, with kubectl alone, on any cluster that has `kubectl(*args, input=...)`.
 
-Each function is a chapter: it does something, waits with a bound, and asserts what a user would see. The chapters
-know nothing of the kind of cluster, so that the embedded and the real one tell the same story.
+Each function is one part: it does something, waits with a limit, and asserts what a user would see. The parts do not
+depend on the kind of cluster, so that they run on the embedded and on the real one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole story on the embedded cluster, told by kubectl alone."""
+"""Slices from request to release on the embedded cluster, with kubectl alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads of the story's tests that need no kubectl: objects through the API, and what must be true of them."""
+"""Workloads for tests without kubectl: objects through the API, and what must be true of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random streams of objects: a cluster in which anything may happen, and informers that tell views of it.
+"""Random streams of objects: random changes of a cluster, and informers that deliver them to views.
 
-Informers of different kinds run independently of each other, so each view hears of the kinds in an order of its own;
-of one object it hears in order.
+Informers of different kinds run independently of each other, so each view gets the kinds in an order of its own;
+changes of one object arrive in order.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def feed(view: View, kind: str, old: Any, new: Any) -> None:
 
 
 class Stream:
-    """One random life of a cluster."""
+    """One random sequence of changes."""
 
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""The life of a statement after it was decided: written, and then confirmed by what informers show, or undone."""
+"""A statement after it was decided: written, and then confirmed by what informers show, or undone."""
 
 from __future__ import annotations
 

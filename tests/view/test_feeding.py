@@ -24,7 +24,7 @@ from tests.builders.pods import our_pod, typed
 
 
 class World:
-    """Informers in miniature: what they would tell the view, told by hand."""
+    """Feeds a view directly with what informers would deliver."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,7 +1,8 @@
-"""Whatever happens in a cluster: scheduler, fallback, `why` and `top` count the same devices and give one answer.
+"""In every state of a cluster scheduler, fallback, `why` and `top` count the same devices and give one answer.
 
-Each stream is a random life of a cluster, told to a scheduler's and to a fallback's view by informers that run
-independently of each other. After every few steps both are compared with a view that reads the cluster afresh.
+Each stream is a random sequence of changes of a cluster, delivered to a scheduler's and to a fallback's view by
+informers that run independently of each other. After every few steps both are compared with a view that reads the
+cluster afresh.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The same through an API server: a scheduler at work, a view that follows, and one that reads the cluster afresh.
 
-When the cluster has come to rest, every pod that waits was told by the scheduler what `why` says, and the view that
-followed all along counts what the fresh ones count.
+When the cluster has come to rest, every pending pod has an event of the scheduler with the answer of `why`, and the
+view that followed all along counts what the fresh ones count.
 """
 
 from __future__ import annotations

@@ -62,6 +62,11 @@ def test_x03_reservations_and_pods_on_their_way_out_are_saved_too(cluster: Clust
     assert loaded.fleet.record() == view.fleet.record()
 
 
+def test_x03_g05_the_namespace_of_reservation_pods_is_saved_too() -> None:
+    view = View(reservation_namespace="reservations")
+    assert snapshot.load(snapshot.save(view)).fleet.reservation_namespace == "reservations"
+
+
 def test_x03_a_snapshot_has_no_secrets(cluster: Cluster) -> None:
     body = pod("secret", SLICE, annotations={"example.com/token": "s3cret-1"})
     container = body["spec"]["containers"][0]

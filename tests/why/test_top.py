@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from apportion.apis import kinds, names
 from apportion.cli import top
@@ -96,9 +97,10 @@ async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiClu
     ours, theirs = pty.openpty()
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "TERM": "xterm-256color", "COLUMNS": "120"}
     environment.pop("KUBERNETES_SERVICE_HOST", None)
-    child = subprocess.Popen(  # noqa: ASYNC220  it needs a terminal
-        [sys.executable, "-m", "apportion", "top"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    )
+    with _interruptible():
+        child = subprocess.Popen(  # noqa: ASYNC220  it needs a terminal
+            [sys.executable, "-m", "apportion", "top"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        )
     os.close(theirs)
     try:
         await _shows(ours, "1 node, 1 GPU: 0 slices")
@@ -113,6 +115,16 @@ async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiClu
         child.kill()
         child.wait()
         os.close(ours)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """For children, as on a terminal: what a script starts in the background ignores SIGINT, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def _shows(terminal: int, wanted: str, within: float = 30) -> None:

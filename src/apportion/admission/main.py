@@ -202,7 +202,7 @@ class Fallback:
     """What only fallback needs: a view of all pods, the promises, and rounds of decisions."""
 
     def __init__(self, client: Client, settings: Settings, knowledge: Knowledge) -> None:
-        view = View(volumes=False)
+        view = View(volumes=False, reservation_namespace=settings.installation.reservation_namespace)
         informers = Informers(
             client,
             view,

@@ -5,10 +5,11 @@ Everything here is about where the pod may run; how much it asks for is in `requ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from apportion.apis.nodes import Taint
 from apportion.apis.pods import (
     Container,
     NodeAffinity,
@@ -21,6 +22,7 @@ from apportion.apis.pods import (
     WeightedPodAffinityTerm,
 )
 from apportion.apis.selectors import LabelSelector, NodeSelector, Requirement
+from apportion.apis.taints import untolerated
 
 
 class HostPort(msgspec.Struct, frozen=True, order=True):
@@ -49,6 +51,14 @@ class NodeRules(msgspec.Struct, frozen=True):
         if any(labels.get(key) != value for key, value in self.selector):
             return False
         return self.required is None or self.required.matches(node, labels)
+
+    def spreads_over(
+        self, constraint: SpreadConstraint, node: str, labels: Mapping[str, str], taints: Iterable[Taint]
+    ) -> bool:
+        """Whether a node counts for a spread constraint of the pod, by the node policies of the constraint."""
+        if constraint.node_affinity_policy == "Honor" and not self.selects(node, labels):
+            return False
+        return constraint.node_taints_policy != "Honor" or untolerated(taints, self.tolerations) is None
 
     @property
     def about_pods(self) -> bool:

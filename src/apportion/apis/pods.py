@@ -5,6 +5,8 @@ For reading only. Whoever changes a pod works on its JSON, so that fields unknow
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from apportion.apis.identities import NO_NODE, NodeName
@@ -76,6 +78,21 @@ class PodAffinityTerm(FrozenWire, frozen=True):
     match_label_keys: tuple[str, ...] = ()
     mismatch_label_keys: tuple[str, ...] = ()
 
+    def selects(
+        self, namespace: str, labels: Mapping[str, str], *, owner: str, namespaces: Mapping[str, Mapping[str, str]]
+    ) -> bool:
+        """Whether the term of a pod in namespace `owner` selects a pod; `namespaces` are the labels of namespaces."""
+        if self.label_selector is None:
+            return False
+        if not self.namespaces and self.namespace_selector is None:
+            in_scope = namespace == owner
+        else:
+            selector = self.namespace_selector
+            in_scope = namespace in self.namespaces or (
+                selector is not None and selector.matches(namespaces.get(namespace, {}))
+            )
+        return in_scope and self.label_selector.matches(labels)
+
 
 class WeightedPodAffinityTerm(FrozenWire, frozen=True):
     weight: int = 0
@@ -106,6 +123,13 @@ class SpreadConstraint(FrozenWire, frozen=True):
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()
+
+    def counts(self, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels counts; as in kube-scheduler, an empty selector counts no pod."""
+        selector = self.label_selector
+        if selector is None or not (selector.match_labels or selector.match_expressions):
+            return False
+        return selector.matches(labels)
 
 
 class PersistentVolumeClaimSource(FrozenWire, frozen=True):

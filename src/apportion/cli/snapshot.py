@@ -44,6 +44,7 @@ async def _taken(kubeconfig: Path | None) -> bytes:
     from apportion.view.view import View
 
     async with connecting.client(kubeconfig) as client:
-        view = View()
-        await Informers(client, view, connecting.installation()).load()
+        installation = connecting.installation()
+        view = View(reservation_namespace=installation.reservation_namespace)
+        await Informers(client, view, installation).load()
         return snapshot.save(view)

@@ -55,8 +55,9 @@ async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:
     width = drawing.UNIT_WIDTH if console.width >= WIDE else drawing.NARROW_UNIT_WIDTH
     painter = drawing.Painter(unit_width=width)
     async with connecting.client(kubeconfig) as client:
-        view = View()
-        informers = Informers(client, view, connecting.installation())
+        installation = connecting.installation()
+        view = View(reservation_namespace=installation.reservation_namespace)
+        informers = Informers(client, view, installation)
         await informers.load()
         if as_json:
             typer.echo(json.dumps(to_json(scene(view)), indent=2))

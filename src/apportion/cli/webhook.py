@@ -57,8 +57,8 @@ def command(
 ) -> None:
     """Serve admission reviews for slices, validation and fallback."""
     from apportion.admission import main
-    from apportion.admission.fallback import tiers as ladder
     from apportion.admission.fallback.decision_rounds import Patience
+    from apportion.admission.fallback.tiers import parse
     from apportion.apis.errors import InputError
     from apportion.cluster import process
 
@@ -66,7 +66,7 @@ def command(
     if not parts or not set(parts) <= set(main.PARTS):
         raise typer.BadParameter(f"{serve!r}: specify one or more of {', '.join(main.PARTS)}", param_hint="--serve")
     try:
-        steps = ladder.parse(tiers, "--tiers")
+        steps = parse(tiers, "--tiers")
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="--tiers") from None
     if not 0 < promise_seconds < float("inf"):

@@ -55,8 +55,9 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
 
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
-        view = View()
-        informers = Informers(client, view, connecting.installation())
+        installation = connecting.installation()
+        view = View(reservation_namespace=installation.reservation_namespace)
+        informers = Informers(client, view, installation)
         await informers.load()
         current = informers.pods.get(name, namespace)
         answer = why.answer(view, current or pod, Policy())

@@ -44,7 +44,7 @@ class KeyPair:
         return self.certificate.not_valid_after_utc
 
     def due(self, now: datetime | None = None) -> bool:
-        """True once two thirds of its life are over."""
+        """True once two thirds of its lifetime are over."""
         certificate = self.certificate
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         return (now or datetime.now(UTC)) >= begin + (end - begin) * RENEW_AT
@@ -117,7 +117,7 @@ class Authority:
         return b"".join((self.pair.cert_pem, *self.retired))
 
     def rotate(self, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> Authority:
-        """A new authority that keeps the living ones before it in its bundle."""
+        """A new authority whose bundle keeps the earlier ones that have not expired."""
         common_name = self.pair.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         moment = now or datetime.now(UTC)
         alive = tuple(

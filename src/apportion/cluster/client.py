@@ -391,7 +391,7 @@ class Client:
     async def _open_watch(
         self, kind: Kind, namespace: str | None, query: Mapping[str, str | None], seconds: int
     ) -> AsyncIterator[bytes]:
-        # The server ends the stream by itself; if it is silent for longer, the connection is dead.
+        # The server ends the stream by itself; if nothing arrives for longer, the connection is lost.
         silence = seconds + min(15.0, max(2.0, seconds / 4))
         response = await self._call("GET", kind.path(namespace=namespace), query, stream=True, timeout=silence)
         return _stream(response)

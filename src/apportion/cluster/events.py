@@ -1,8 +1,8 @@
-"""Events on objects, as `kubectl describe` shows them: repeated ones counted, floods cut off.
+"""Events on objects, as `kubectl describe` shows them: repeated ones are counted, bursts are limited.
 
-`Recorder.record` never waits and never fails; `run()` writes in the background. The same event again
-raises the count of the first. An object may have a burst of 25 events and then one every five minutes,
-so that a pod that fails in a loop cannot fill the API server.
+`Recorder.record` never waits and never fails; `run()` writes in the background, and tries again for a while
+if the server does not answer. The same event again raises the count of the first. An object may have a burst
+of 25 events and then one every five minutes, so that a pod that fails in a loop cannot fill the API server.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ REFILL_SECONDS = 300.0
 REMEMBERED = 4096
 QUEUED = 1000
 LONGEST_MESSAGE = 1024
+LAST_SECONDS = 1.0  # for what is not written yet when the recorder is stopped
+PAUSES_SECONDS = (0.2, 1.0, 5.0)  # before a write is tried again that the server did not answer
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class _Note:
 
 @dataclass
 class _Bucket:
-    """A token bucket: what an object may still say."""
+    """A token bucket: how many events an object may still have."""
 
     at: float
     tokens: float = BURST
@@ -113,7 +115,7 @@ class Recorder:
     ) -> None:
         """`ordered`: names that sort by time, as a kubelet's; kubectl shows events of one second in that order.
 
-        Such a recorder counts repetitions only as long as it lives.
+        Such a recorder counts repetitions only until it is restarted.
         """
         self._ordered = ordered
         self._moments: OrderedDict[str, str] = OrderedDict()  # key of an event -> the moment in its name
@@ -141,35 +143,50 @@ class Recorder:
         self.record(regarding, reason, message, type=WARNING)
 
     async def run(self) -> None:
-        """Write until cancelled; what is still queued then is written if it goes quickly."""
+        """Write until cancelled; what is under way or queued then is written if it goes quickly."""
+        work = asyncio.create_task(self._write_all())
         try:
-            while True:
-                await self._write_one()
-                await asyncio.sleep(0)  # a server in this process answers without ever waiting
+            await asyncio.wait({work})
+            work.result()
         except asyncio.CancelledError:
             try:
-                async with asyncio.timeout(1):
-                    while not self._queue.empty():
-                        await self._write_one()
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self._queue.join()
             except TimeoutError:
                 log.debug("%d events could not be written", self._queue.qsize())
             raise
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
 
     async def flush(self) -> None:
         """Wait until everything recorded so far is written (`run` must be running)."""
         await self._queue.join()
 
-    async def _write_one(self) -> None:
-        note = await self._queue.get()
-        try:
-            await self._write(note)
-        except errors.ClusterError as error:
-            self.dropped += 1
-            log.debug("cannot write event %s for %s: %s", note.reason, note.regarding.name, error)
-        finally:
-            self._queue.task_done()
+    async def _write_all(self) -> None:
+        while True:
+            note = await self._queue.get()
+            try:
+                await self._try(note)
+            except errors.ClusterError as error:
+                self.dropped += 1
+                log.debug("cannot write event %s for %s: %s", note.reason, note.regarding.name, error)
+            finally:
+                self._queue.task_done()
+            await asyncio.sleep(0)  # a server in this process answers without ever waiting
 
-    async def _write(self, note: _Note) -> None:
+    async def _try(self, note: _Note) -> None:
+        """The server may have acted although its answer did not come."""
+        for attempt, pause in enumerate(PAUSES_SECONDS):
+            try:
+                await self._write(note, again=attempt > 0)
+            except (errors.Unreachable, errors.ServerError, errors.TooManyRequests):
+                await asyncio.sleep(pause)
+            else:
+                return
+        await self._write(note, again=True)
+
+    async def _write(self, note: _Note, *, again: bool) -> None:
         namespace = note.regarding.namespace or "default"
         count = self._counts.get(note.name, 0) + 1
         if count > 1 and await self._raise(note, namespace, count):
@@ -177,9 +194,13 @@ class Recorder:
         try:
             await self._client.create(EVENTS, self._body(note, namespace), namespace=namespace)
             self._remember(note.name, 1)
-        except errors.AlreadyExists:  # written before a restart of ours
+        except errors.AlreadyExists:  # written before a restart of ours, or by the attempt before
             known = await self._client.get(EVENTS, note.name, namespace=namespace)
-            await self._raise(note, namespace, int(known.get("count") or 1) + 1)
+            count = int(known.get("count") or 1)
+            if again and known.get("lastTimestamp") == note.at:
+                self._remember(note.name, count)
+            else:
+                await self._raise(note, namespace, count + 1)
 
     async def _raise(self, note: _Note, namespace: str, count: int) -> bool:
         patch = {"count": count, "lastTimestamp": note.at}

@@ -27,7 +27,7 @@ Index = Callable[[T], Iterable[str]]
 
 log = logging.getLogger(__name__)
 
-WATCH_SECONDS = 90  # at least; a connection that died without a sign is found out soon after
+WATCH_SECONDS = 90  # at least; a connection that was lost silently is detected soon after
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 5.0
 
@@ -126,7 +126,7 @@ class Informer(Generic[T]):
                 backoff = FIRST_BACKOFF_SECONDS
                 while True:
                     await self._watch()
-                    await asyncio.sleep(FIRST_BACKOFF_SECONDS)  # a server that ends each watch at once is not hammered
+                    await asyncio.sleep(FIRST_BACKOFF_SECONDS)  # no busy loop if the server ends each watch at once
             except errors.Gone:
                 log.debug("%s: resourceVersion %s has expired, listing again", self.kind.plural, self._version)
             except errors.ClusterError as error:

@@ -1,10 +1,10 @@
-"""Leader election on a Lease: at most one process believes that it leads.
+"""Leader election on a Lease: at most one process acts as the leader.
 
-Clocks of different machines are never compared. A candidate takes a lease over only after it has seen
-it unchanged for its whole duration by its own clock, and writes under compare-and-swap. A leader counts
-its time from before it sent the renewal, and stops believing earlier (`renew_deadline`) than anybody
-else starts (`duration`). A process that was stopped and resumes thus finds `holds()` false before it
-sends anything new; what it had already sent must be caught by preconditions.
+Clocks of different machines are never compared. A candidate takes a lease over only after it has seen it unchanged for
+its whole duration by its own clock, and writes under compare-and-swap. A leader counts its time from before it sent the
+renewal, and stops acting as the leader earlier (`renew_deadline`) than any other process can start (`duration`). A
+process that was stopped and resumes thus finds `holds()` false before it sends anything new; what it had already sent
+must be caught by preconditions.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Election:
             while True:
                 await self._campaign()
                 log.info("became leader as %s", self.identity)
-                if await self._reign(lead):
+                if await self._lead(lead):
                     return
                 log.warning("lost the lease %s to %s", self._name, self.leader or "no other process yet")
         finally:
@@ -99,7 +99,7 @@ class Election:
         while not await self._attempt():  # noqa: ASYNC110  the lease lives on the server
             await asyncio.sleep(self._retry * random.uniform(0.5, 1.0))  # noqa: S311
 
-    async def _reign(self, lead: Callable[[], Awaitable[None]]) -> bool:
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """True if `lead` ended by itself, False if the lease was lost."""
         work = asyncio.ensure_future(lead())
         keep = asyncio.ensure_future(self._keep())
@@ -136,10 +136,9 @@ class Election:
         return bool(taken)
 
     async def _try(self) -> bool | None:
-        """True: ours. False: somebody else holds it. None: changed under our hands, so nobody knows yet.
+        """True: ours. False: another process holds it. None: it changed in between, so the holder is unknown.
 
-        A leader may go on believing in the last case: whoever took the lease had to wait until our own
-        time was over.
+        In the last case a leader may continue: another process can take the lease only after our own time is over.
         """
         try:
             lease = await self._client.get(LEASES, self._name, namespace=self._namespace, into=Lease)
@@ -193,7 +192,16 @@ class Election:
         held, self._renewed = self.holds(), None
         if not held or self._seen is None:
             return
-        lease = self._seen.lease
+        with contextlib.suppress(errors.ClusterError, TimeoutError):
+            async with asyncio.timeout(2):
+                try:
+                    await self._give_back(self._seen.lease)
+                except errors.Conflict:  # by a renewal of ours whose answer we did not wait for
+                    lease = await self._client.get(LEASES, self._name, namespace=self._namespace, into=Lease)
+                    if lease.spec.holder_identity == self.identity:
+                        await self._give_back(lease)
+
+    async def _give_back(self, lease: Lease) -> None:
         body = Lease(
             metadata=lease.metadata,
             spec=LeaseSpec(
@@ -203,6 +211,4 @@ class Election:
                 lease_transitions=lease.spec.lease_transitions,
             ),
         )
-        with contextlib.suppress(errors.ClusterError, TimeoutError):
-            async with asyncio.timeout(2):
-                await self._client.replace(LEASES, body, namespace=self._namespace)
+        await self._client.replace(LEASES, body, namespace=self._namespace)

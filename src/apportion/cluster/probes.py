@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 Check = Callable[[], bool | str]
-"""True: well. False, or a text that says what is missing: not well."""
+"""True: healthy. False, or a text that says what is missing: not healthy."""
 
 
 @asynccontextmanager

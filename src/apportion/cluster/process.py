@@ -1,4 +1,4 @@
-"""The life of a plane's process: loop, signals, log lines, exit code.
+"""Runs a plane as a process: event loop, signals, log format, exit code.
 
 Exit codes: 0 after SIGTERM or SIGINT or when the work is done, 1 after an error that is ours or
 unforeseen, 2 for settings that cannot be used. Expected errors end in one line, not in a traceback.

@@ -1,4 +1,4 @@
-"""One HTTP exchange with a Kubernetes API, as data: the seam between clients and servers.
+"""One HTTP exchange with a Kubernetes API, as data: the interface between clients and servers.
 
 `Client` speaks only through a `Transport`. `HttpTransport` carries requests over a socket; a server in
 the same process can answer the very same `Request` with the very same `Response` and no socket at all.

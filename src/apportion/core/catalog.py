@@ -1,8 +1,8 @@
 """GPU models and their MIG geometry.
 
-A GPU in MIG mode is a row of memory units; a profile covers `size` of them from one of its `starts`. What an
-agent discovers on a node is the truth; the shipped table serves emulation and planning and fills in what
-discovery cannot tell. Models can be declared on top, under the same checks.
+A GPU in MIG mode is a row of memory units; a profile covers `size` of them from one of its `starts`. What an agent
+discovers on a node takes precedence; the shipped table is used for emulation and planning, and completes what discovery
+does not report. Further models can be declared; they pass the same checks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LARGEST_MEMORY_MIB = 2**31
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One way to cut a slice. `limit` 0 means that only places limit how many there are."""
+    """The size of a slice. `limit` 0 means that only the placements limit how many fit on a GPU."""
 
     name: str
     size: int
@@ -71,7 +71,7 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
         return None
 
     def with_layout(self, layout: Iterable[tuple[str, int]]) -> Model:
-        """This model cut once and for all: only these slices exist, as (profile, start)."""
+        """This model with a static layout: only these slices exist, as (profile, start)."""
         starts: dict[str, list[int]] = {}
         for name, start in layout:
             profile = self.profile(name)
@@ -109,7 +109,7 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DiscoveredProfile(Protocol):
-    """What an agent tells about a profile."""
+    """A profile as an agent reports it."""
 
     @property
     def name(self) -> str: ...
@@ -122,7 +122,7 @@ class DiscoveredProfile(Protocol):
 
 
 class Catalog:
-    """All models that are known, by product name. Later declarations win over the shipped table."""
+    """All models that are known, by product name. Later declarations override the shipped table."""
 
     def __init__(self, models: Iterable[Model] = ()) -> None:
         self._models: dict[str, Model] = {}
@@ -138,7 +138,7 @@ class Catalog:
         return iter(self._models.values())
 
     def declare(self, model: Model) -> None:
-        """Add a model, or replace the one of the same id, if its geometry makes sense."""
+        """Add a model, or replace the one of the same id, if its geometry is consistent."""
         check(model)
         self._models.pop(model.id, None)
         self._models[model.id] = model

@@ -1,4 +1,4 @@
-"""What can happen in a cluster that matters to pods which wait."""
+"""Changes in a cluster that can matter to pending pods."""
 
 from __future__ import annotations
 

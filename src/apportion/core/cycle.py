@@ -1,7 +1,7 @@
-"""Decide about a group of pods: a statement for all of them, or why not.
+"""Decide about a group of pods: a statement for all of them, or a refusal.
 
-All members get a place or none does. The fleet counts the statement as soon as it is made, so that the next decision
-sees it. Everything that decides about a pod is here or below: scheduler, fallback and `why` get one answer.
+All members get a place or none does. The statement is applied to the fleet immediately, so that the next decision takes
+it into account. Everything that decides about a pod is here or below: scheduler, fallback and `why` get one answer.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def assume(fleet: Fleet, request: Request, chosen: Placement) -> list[Operation]
 
 
 def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> Placement | Refusal | None:
-    """A place; None if no node has one; a refusal where it is not for the nodes to say."""
+    """A placement; None if no node has one; a refusal if the reason does not depend on nodes."""
     if request.gated:
         return refusals.of_pod(request, Code.GATED, ", ".join(request.gates))
     held = fleet.slices_of(request.uid) if fleet.holds(request.uid) else ()

@@ -1,8 +1,8 @@
-"""When two pods ask for the same: then one decision, one row of prices and one explanation serves both.
+"""Which requests are equivalent: one decision, one row of prices and one explanation serves a whole class.
 
-Who asks does not count: uid, name, owner, age, priority, and labels such as the index in a Job. A label counts only
-where a rule about pods looks at its key: a rule of the pod itself, or the anti-affinity of a pod that is already
-there; then the namespace counts too.
+The identity of a pod does not count: uid, name, owner, age, priority, and labels such as the index in a Job. A label
+counts only if a rule about pods selects by its key: a rule of the pod itself, or the anti-affinity of an existing pod;
+then the namespace counts too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _looks_at_pods(rules: NodeRules) -> bool:
 
 
 def _label_keys(rules: NodeRules) -> frozenset[str]:
-    """The pod's own labels that its rules look at: it counts among those that it wants near, apart or spread."""
+    """The pod's own labels that its rules select by: it counts for its own affinity and spread constraints."""
     selectors = [term.label_selector for term in (*rules.affinity, *rules.anti_affinity)]
     selectors += [constraint.label_selector for constraint in rules.spread]
     return frozenset(key for selector in selectors if selector is not None for key in selector.keys)

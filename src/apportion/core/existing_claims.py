@@ -1,8 +1,8 @@
-"""May a pod that waits keep slices that it holds from before?
+"""Can a pending pod keep slices that it holds from an earlier attempt?
 
-A crash or a failed write between claim and binding leaves claims behind. Good ones are used: the decision then only
+A crash or a failed write between claim and binding leaves claims behind. Valid ones are used: the decision then only
 adds what is missing. Claims that cannot be used any more (their node changed, or another claim overlaps them) are
-given up, and the pod waits until they are gone, because its new claims will have the same names.
+released, and the pod waits until they are gone, because its new claims will have the same names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from apportion.core.node import NodeState
 
 
 def leaving(held: tuple[HeldSlice, ...]) -> bool:
-    """Some of them are being freed: what comes next cannot be decided before they are gone."""
+    """Some of them are being freed: the pod cannot be decided before they are gone."""
     return any(each.releasing for each in held)
 
 

@@ -1,4 +1,4 @@
-"""What the world tells the core: nodes, GPUs, where a slice lies, and what is reserved."""
+"""Input of the core: nodes, GPUs, slices with their placements, and reservations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class SlicePlacement(NamedTuple):
 
 
 class HeldSlice(NamedTuple):
-    """A slice that somebody holds. `key` is its claim's name, `owner` its pod; `releasing` while it is being freed.
+    """A slice that is assigned to a pod. `key` is its claim's name, `owner` its pod; `releasing` while it is being
+    freed.
 
     `node` is where its claim says that it is, empty if that is unknown.
     """
@@ -73,10 +74,10 @@ class HeldShare(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """Room on a node that is kept for its owner (a pod, a group, a promise) and holds like a pod.
+    """Capacity of a node that is kept for its owner (a pod, a group, a promise), as if a pod used it.
 
-    `after` are pods that are on their way out (`releasing`): what they still hold counts as the reservation's, so
-    that room which is being freed can be reserved without being counted twice.
+    `after` are pods that are terminating (`releasing`): what they still hold counts for the reservation, so that
+    capacity which is being freed can be reserved without being counted twice.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""All nodes with their GPUs, pods and reservations, as the deciding code sees them.
+"""All nodes with their GPUs, pods and reservations, as decisions use them.
 
 Facts arrive in any order (a claim before its GPU, a pod before its node); whatever cannot be attached yet
 waits. Every change knows its inverse: between `checkpoint` and `rollback` or `release` the inverses are
@@ -15,6 +15,7 @@ import msgspec
 
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
+from apportion.apis.installation import Installation
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
@@ -58,20 +59,24 @@ class _Offer(NamedTuple):
 
 
 class Fleet:
-    """The state that decisions are made on. Iteration is in the order of node names."""
+    """The state that decisions are made on. Iteration is in the order of node names.
 
-    def __init__(self, catalog: Catalog) -> None:
+    `reservation_namespace` is the namespace of the pods that hold shared GPUs.
+    """
+
+    def __init__(self, catalog: Catalog, *, reservation_namespace: str = Installation.reservation_namespace) -> None:
         self.catalog = catalog
+        self.reservation_namespace = reservation_namespace
         self.nodes: dict[NodeName, NodeState] = {}
         self.pod_nodes: dict[PodUID, NodeName] = {}
         self.gpu_nodes: dict[DeviceUUID, NodeName] = {}
-        self.apart: dict[PodUID, NodeName] = {}  # pods that keep others away -> their node
-        self.apart_labels: frozenset[str] = frozenset()  # labels by which these tell whom they keep away
+        self.apart: dict[PodUID, NodeName] = {}  # pods with required anti-affinity -> their node
+        self.apart_labels: frozenset[str] = frozenset()  # label keys in their terms
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.reservations: dict[str, Reservation] = {}
-        self.releasing: set[str] = set()  # pods that are on their way out and still hold what they have
+        self.releasing: set[str] = set()  # pods that are terminating and still hold their resources
         self.storage: Storage | None = None
-        self.sharing = True  # False where nobody binds pods with a share of a GPU
+        self.sharing = True  # False if no component binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
         self.log: RecentChanges[NodeName] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
         self._apart_label_counts: Counter[str] = Counter()
@@ -83,7 +88,7 @@ class Fleet:
         self._sorted: list[NodeName] | None = None
 
     def __iter__(self) -> Iterator[NodeState]:
-        """Nodes that are really there, by name."""
+        """Nodes that exist, by name."""
         if self._sorted is None:
             self._sorted = sorted(self.nodes)
         for name in self._sorted:
@@ -163,7 +168,7 @@ class Fleet:
         self._drop_pod(uid)
 
     def set_devices(self, node: NodeName, devices: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> None:
-        """Which whole GPUs pods of a node have, as the kubelet recorded it; for other pods any free ones stand in."""
+        """Which whole GPUs pods of a node have by the kubelet's record; for other pods any free ones are assumed."""
         state = self.nodes.get(node)
         known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
         if state is None:
@@ -176,7 +181,7 @@ class Fleet:
         state.touch()
 
     def set_releasing(self, uid: PodUID, *, releasing: bool) -> None:
-        """A pod was told to go: it holds what it has until it is gone, and that can be reserved for others."""
+        """A pod is being evicted or deleted: it holds its resources until it ends, and they can be reserved."""
         if (uid in self.releasing) == releasing or uid not in self.pod_nodes:
             return
         self._mark_releasing(uid, releasing)
@@ -185,7 +190,7 @@ class Fleet:
     # Reservations
 
     def reserve(self, reservation: Reservation) -> None:
-        """Keep room on a node for somebody. What is reserved under the same key before is given up."""
+        """Reserve capacity on a node. An earlier reservation with the same key is replaced."""
         if self.reservations.get(reservation.key) == reservation:
             return
         self.release_reservation(reservation.key)
@@ -214,7 +219,7 @@ class Fleet:
     def add_slice(
         self, key: str, placement: SlicePlacement, owner: str, *, node: NodeName = NO_NODE, releasing: bool = False
     ) -> None:
-        """A slice that is there or promised, legal or not; `key` is its claim's name, `owner` its pod."""
+        """A slice that exists or is assumed, legal or not; `key` is its claim's name, `owner` its pod."""
         self._add(HeldSlice(key, placement, owner, node, releasing))
 
     def remove_slice(self, key: str) -> None:
@@ -228,7 +233,7 @@ class Fleet:
         return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldSlice))
 
     def add_share(self, key: str, gpu: DeviceUUID, mib: int, owner: PodUID) -> None:
-        """A share of a GPU that a pod holds or is promised."""
+        """A share of a GPU that a pod holds or is assumed to hold."""
         self._add(HeldShare(key, gpu, mib, owner))
 
     def remove_share(self, key: str) -> None:
@@ -240,7 +245,7 @@ class Fleet:
     # Volumes
 
     def choose_volume(self, claim: str, choice: VolumeChoice) -> None:
-        """A volume claim was given a volume, or a node to be provisioned for, and the cluster does not show it yet."""
+        """A volume, or a node to provision for, was chosen for a volume claim, and the cluster does not show it yet."""
         assert self.storage is not None
         self.forget_volume(claim)
         self.storage.chosen[claim] = choice
@@ -252,7 +257,7 @@ class Fleet:
         if choice is not None:
             self._note(self._restore_volume, claim, choice)
 
-    # Trying things out
+    # Trial changes
 
     def checkpoint(self) -> Mark:
         self._serial += 1
@@ -306,7 +311,7 @@ class Fleet:
     def _node(self, name: NodeName) -> NodeState:
         state = self.nodes.get(name)
         if state is None:
-            state = self.nodes[name] = NodeState(name, self.log)
+            state = self.nodes[name] = NodeState(name, self.log, self.reservation_namespace)
             self._sorted = None
         return state
 

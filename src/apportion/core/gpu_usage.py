@@ -1,8 +1,8 @@
 """What a pod's GPUs count for, in one unit: milli-GPU.
 
 A whole GPU counts 1000, a share by its memory, a slice by its grid units over the GPU's. So one queue can mix
-them. What has a place is charged by the device it is on; what waits, by a device it could get: a share by the
-smallest GPU that could hold it, a slice by the model that cuts it smallest.
+them. A placed pod is charged by the device it is on, a pending one by a device it could get: a share by the
+smallest GPU that could hold it, a slice by the model of which it takes the smallest part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def held(fleet: Fleet, uid: PodUID) -> int:
 
 
 def wanted(fleet: Fleet, request: Request) -> int | None:
-    """What a pod that waits would be charged; None if no GPU of the fleet could serve it."""
+    """What a pending pod would be charged; None if no GPU of the fleet could serve it."""
     charges = [MILLI * request.whole_gpus]
     gpus = [gpu for node in fleet for gpu in node.gpus.values()]
     share = request.share

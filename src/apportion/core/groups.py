@@ -55,7 +55,7 @@ class Group(msgspec.Struct, frozen=True):
         return Group(self.key, (*others, request), self.minimum + added)
 
     def without(self, uids: Iterable[str]) -> Group | None:
-        """The group without these pods; None if nobody is left."""
+        """The group without these pods; None if no pod is left."""
         gone = set(uids)
         left = tuple(member for member in self.members if member.uid not in gone)
         if not left:

@@ -1,7 +1,7 @@
 """Slices and shares that the cluster holds, by key, whether their GPU is known yet or not.
 
-A claim may be seen before the node that carries its GPU, and a node may come back with its GPUs. So the
-records stand on their own, and are entered into a GPU's ledger whenever that GPU is there.
+A claim may be seen before the node that carries its GPU, and a node may come back with its GPUs. So the records are
+independent of the ledgers, and are entered into a GPU's ledger whenever that GPU is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places for slices that people wish on one empty GPU: where they wrote positions these, else any that fit."""
+"""Placements for a list of slices on one empty GPU: at the positions given, otherwise at any that fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Cuts = tuple[tuple[str, int, int], ...]  # (profile, start, size), by start
 def lay_out(model: Model, wishes: Sequence[Wish], field: str = "layout") -> Cuts:
     """Raises CatalogError if the model lacks a profile or the slices do not fit together.
 
-    Positions that are no places of the model are taken for mere numbering: several tools write them so.
+    Positions that are no placements of the model are treated as numbering, because several tools write them so.
     """
     cut = grid.of(model)
     shapes = [_shape(cut, model, wish, field) for wish in wishes]

@@ -1,8 +1,8 @@
-"""The books of one GPU: sliced, shared, whole or free, never two of these.
+"""The ledger of one GPU: sliced, shared, whole or free, never two of these.
 
-Slices are counted in grid units, shares in MiB. What we decide ourselves must be legal (`place_slice` and
-friends refuse anything else); what the cluster already holds is written down as it is (`adopt_slice`), and
-slices that contradict each other block their units until one of them goes.
+Slices are counted in grid units, shares in MiB. Our own decisions must be legal (`place_slice` and similar methods
+refuse anything else); what exists in the cluster is recorded as it is (`adopt_slice`), and slices that overlap block
+their units until one of them is gone.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class Gpu:
         self.state = self.grid.put(self.state, shape, start)
 
     def adopt_slice(self, held: HeldSlice) -> None:
-        """Write down a slice that exists, legal or not."""
+        """Record a slice that exists, legal or not."""
         if held.key in self.slices:
             self.remove_slice(held.key)
         self.slices[held.key] = held
         if self.strays or not self._enter(held.placement):
-            self._rebuild()  # who is the stray depends on the slices alone, not on who came first
+            self._rebuild()  # which slice is the stray depends on the slices alone, not on the order in which they came
 
     def remove_slice(self, key: str) -> HeldSlice:
         held = self.slices.pop(key, None)
@@ -118,7 +118,7 @@ class Gpu:
         self.shared_mib += mib
 
     def adopt_share(self, key: str, mib: int) -> None:
-        """Write down a share that exists, even where it does not fit."""
+        """Record a share that exists, even if it does not fit."""
         if key in self.shares:
             self.remove_share(key)
         self.shares[key] = mib
@@ -143,7 +143,7 @@ class Gpu:
         return owner
 
     def record(self) -> dict[str, object]:
-        """The books as plain data, the same for the same contents however they came about."""
+        """The ledger as plain data, equal for equal contents."""
         return {
             "uuid": self.uuid,
             "state": self.state,

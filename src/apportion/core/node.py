@@ -1,4 +1,4 @@
-"""One node of the fleet: what it offers, what its pods and reservations hold, and the books of its GPUs."""
+"""One node of the fleet: what it offers, what its pods and reservations hold, and the ledgers of its GPUs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ class Offer(NamedTuple):
 class NodeState:
     """Mutable; only the fleet changes it. `version` grows with every change, and the name goes to the log.
 
-    Reservations hold whatever their pods-to-come will need. What they hold is worked out anew after every change of
-    the node's pods and GPUs, so it depends on the present state alone and not on how it came about.
+    Reservations hold what their future pods will need. What they hold is computed again after every change of the
+    node's pods and GPUs, so it depends on the current state alone and not on its history.
     """
 
     __slots__ = (
         "_log",
+        "_reservation_namespace",
         "facts",
         "gpus",
         "name",
@@ -53,20 +54,21 @@ class NodeState:
         "wholes",
     )
 
-    def __init__(self, name: NodeName, log: RecentChanges[NodeName]) -> None:
+    def __init__(self, name: NodeName, log: RecentChanges[NodeName], reservation_namespace: str) -> None:
         self.name = name
         self._log = log
+        self._reservation_namespace = reservation_namespace
         self.facts: NodeFacts | None = None
         self.gpus: dict[DeviceUUID, Gpu] = {}
         self.ready = False  # its agent makes slices now
         self.pods: dict[PodUID, Request] = {}
         self.used: dict[str, int] = {}
         self.ports: dict[HostPort, int] = {}
-        self.wholes: dict[PodUID, tuple[DeviceUUID, ...]] = {}  # pod -> whole GPUs written down for it
+        self.wholes: dict[PodUID, tuple[DeviceUUID, ...]] = {}  # pod -> whole GPUs recorded for it
         self.reservation_pods = 0  # pods that hold a GPU for its sharers
         self.reserved: dict[str, Reservation] = {}
-        self.reserved_amounts: dict[str, int] = {}  # what reservations hold, as far as no leaving pod holds it for them
-        self.reserved_devices: dict[str, tuple[DeviceUUID, ...]] = {}  # reservation -> whole GPUs that stand in for it
+        self.reserved_amounts: dict[str, int] = {}  # what reservations hold, except what terminating pods hold for them
+        self.reserved_devices: dict[str, tuple[DeviceUUID, ...]] = {}  # whole GPUs that are assumed, by reservation
         self.offered: Offer | None = None
         self.version = 0
 
@@ -136,7 +138,7 @@ class NodeState:
         )
 
     def add_pod(self, request: Request, devices: tuple[DeviceUUID, ...] = (), *, exactly: bool = False) -> None:
-        """`devices` are whole GPUs of the pod as far as they are known; `exactly` if no others may stand in."""
+        """`devices` are whole GPUs of the pod as far as they are known; `exactly` if no others may be assumed."""
         if self.reserved:
             self._lift_reservations()
         self.pods[request.uid] = request
@@ -144,7 +146,7 @@ class NodeState:
             self.used[resource] = self.used.get(resource, 0) + amount
         for port in request.rules.ports:
             self.ports[port] = self.ports.get(port, 0) + 1
-        if _reserves(request):
+        if self._reserves(request):
             self.reservation_pods += 1
         elif request.whole_gpus and exactly:
             self.restore_devices({request.uid: devices} if devices else {})
@@ -168,7 +170,7 @@ class NodeState:
             self.ports[port] -= 1
             if not self.ports[port]:
                 del self.ports[port]
-        self.reservation_pods -= _reserves(request)
+        self.reservation_pods -= self._reserves(request)
         for uuid in self.wholes.pop(uid, ()):
             if uuid in self.gpus and self.gpus[uuid].whole == uid:
                 self.gpus[uuid].take_back()
@@ -193,7 +195,7 @@ class NodeState:
         return self.wholes.get(uid, ())
 
     def reassign_devices(self, recorded: Mapping[PodUID, tuple[DeviceUUID, ...]] | None = None) -> None:
-        """Write whole GPUs down again: for pods with `recorded` ones exactly these, others keep theirs if they can."""
+        """Assign whole GPUs again: pods with `recorded` ones get exactly these, others keep theirs if they can."""
         recorded = recorded or {}
         self._lift_reservations()
         before, self.wholes = self.wholes, {}
@@ -201,7 +203,7 @@ class NodeState:
             gpu.whole = None
         self.restore_devices({uid: found for uid in recorded if (found := self.present(recorded[uid]))})
         others = [uid for uid in sorted(self.pods) if uid not in recorded and self.pods[uid].whole_gpus]
-        others = [uid for uid in others if not _reserves(self.pods[uid])]
+        others = [uid for uid in others if not self._reserves(self.pods[uid])]
         for uid in others:
             self._give_devices(self.pods[uid], before.get(uid, ()), only_these=True)
         for uid in others:
@@ -210,7 +212,7 @@ class NodeState:
 
     @property
     def lacks_devices(self) -> bool:
-        """A pod with whole GPUs has none written down though one is free: others held them when it came."""
+        """A pod with whole GPUs has none recorded although one is free: others held them when it came."""
         asked = self.used.get(names.NVIDIA_GPU, 0) - self.reservation_pods
         return asked > sum(map(len, self.wholes.values())) and any(gpu.takes_whole for gpu in self.gpus.values())
 
@@ -218,7 +220,7 @@ class NodeState:
         return tuple(uuid for uuid in uuids if uuid in self.gpus)
 
     def place_reservations(self) -> None:
-        """Work out what the reservations hold beside the pods: to be called after any change of pods or GPUs."""
+        """Compute what the reservations hold beside the pods: to be called after any change of pods or GPUs."""
         if not self.reserved:
             return
         self._lift_reservations()
@@ -249,7 +251,7 @@ class NodeState:
         return {PODS: 1, **self.pods[uid].resources}
 
     def restore_devices(self, wholes: dict[PodUID, tuple[DeviceUUID, ...]]) -> None:
-        """Write down exactly these, whatever else is on the GPUs by now."""
+        """Record exactly these devices, whatever else uses the GPUs now."""
         self.wholes |= wholes
         for uid, uuids in wholes.items():
             for uuid in uuids:
@@ -275,7 +277,7 @@ class NodeState:
         }
 
     def _give_devices(self, request: Request, devices: tuple[DeviceUUID, ...], *, only_these: bool = False) -> None:
-        """The kubelet chooses which GPUs a pod gets; until that is known any free ones stand in."""
+        """The kubelet chooses which GPUs a pod gets; until that is known any free ones are assumed."""
         uid = request.uid
         chosen = [u for u in devices if u in self.gpus and (self.gpus[u].whole == uid or self.gpus[u].takes_whole)]
         if not only_these:
@@ -287,9 +289,13 @@ class NodeState:
         if chosen:
             self.wholes[uid] = tuple(chosen)
 
+    def _reserves(self, request: Request) -> bool:
+        """True for a pod that holds a GPU on behalf of its sharers."""
+        return request.namespace == self._reservation_namespace and request.whole_gpus > 0
+
 
 def _taken(leaving: dict[PodUID, dict[str, int]], after: tuple[PodUID, ...], resource: str, amount: int) -> int:
-    """How much of an amount these leaving pods still hold; it is taken off what they can hold for others."""
+    """How much of an amount these terminating pods still hold; it is subtracted from what they can hold for others."""
     taken = 0
     for uid in after:
         held = leaving.get(uid, {})
@@ -302,8 +308,3 @@ def _taken(leaving: dict[PodUID, dict[str, int]], after: tuple[PodUID, ...], res
 
 def _plain(reservation: Reservation) -> list[object]:
     return [reservation.key, dict(reservation.resources), reservation.slices, reservation.owner, reservation.after]
-
-
-def _reserves(request: Request) -> bool:
-    """True for a pod that holds a GPU on behalf of its sharers."""
-    return request.namespace == names.RESERVATION_NAMESPACE and request.whole_gpus > 0

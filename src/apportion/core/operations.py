@@ -2,8 +2,8 @@
 
 An operation knows how to enter itself into a fleet and how to take that back exactly, which object of the cluster
 confirms it once it is written (`confirmed_by`), what has to happen before it is written (`after`), and what is free
-again when it is undone. Applying one whose ground is already taken raises `LedgerError`: so `undo` never takes back
-what another one did.
+again when it is undone. Applying one whose resources are already taken raises `LedgerError`, so `undo` never undoes
+what another operation did.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ClaimSlice(_Operation, frozen=True):
 class BindVolume(_Operation, frozen=True):
     """Give a volume claim a ready-made volume, or have one provisioned for the node; before the pod is bound.
 
-    `volume_version` is the version of the volume on which this was decided: whoever changed it since was faster.
+    `volume_version` is the version of the volume on which this was decided; if it has changed since, the write fails.
     """
 
     request: Request
@@ -112,7 +112,7 @@ class BindVolume(_Operation, frozen=True):
         fleet.forget_volume(self.key)
 
     def confirm(self, fleet: Fleet) -> bool:
-        """True, and nothing is assumed any more, once the facts of the fleet tell what was chosen."""
+        """True, and nothing is assumed any more, once the facts of the fleet show what was chosen."""
         storage = fleet.storage
         if storage is None:
             return False
@@ -123,71 +123,61 @@ class BindVolume(_Operation, frozen=True):
         return True
 
 
-class Bind(_Operation, frozen=True):
-    """Give a pod its node. `devices` are whole GPUs that stand in for it until the kubelet has chosen."""
+class _Binding(_Operation, frozen=True):
+    """The part that does not depend on how the pod is bound."""
 
     request: Request
     node: NodeName
+
+    @property
+    def uid(self) -> PodUID:
+        return self.request.uid
+
+    @property
+    def confirmed_by(self) -> ObjectRef:
+        return ObjectRef(ObjectKind.POD, self.request.uid)
+
+    @property
+    def frees(self) -> Change:
+        return Change(Happened.POD_GONE, self.node, self.request.uid)
+
+    def undo(self, fleet: Fleet) -> None:
+        fleet.remove_pod(self.uid)
+
+
+class Bind(_Binding, frozen=True):
+    """Bind a pod to its node. `devices` are whole GPUs that are assumed for it until the kubelet has chosen."""
+
     devices: tuple[DeviceUUID, ...] = ()
     after: tuple[ObjectRef, ...] = ()
 
-    @property
-    def uid(self) -> PodUID:
-        return self.request.uid
-
-    @property
-    def confirmed_by(self) -> ObjectRef:
-        return ObjectRef(ObjectKind.POD, self.request.uid)
-
-    @property
-    def frees(self) -> Change:
-        return Change(Happened.POD_GONE, self.node, self.request.uid)
-
     def apply(self, fleet: Fleet) -> None:
-        if self.request.uid in fleet.pod_nodes:
+        if self.uid in fleet.pod_nodes:
             raise _taken(f"pod {self.request.key} has a node")
         fleet.add_pod(self.request, self.node, self.devices)
 
-    def undo(self, fleet: Fleet) -> None:
-        fleet.remove_pod(self.request.uid)
 
+class BindShare(_Binding, frozen=True):
+    """Pass a pod with a share to the binder: `shares` are (GPU uuid, MiB)."""
 
-class BindShare(_Operation, frozen=True):
-    """Hand a pod with a share to the binder: `shares` are (GPU uuid, MiB)."""
-
-    request: Request
-    node: NodeName
     shares: tuple[tuple[DeviceUUID, int], ...]
     after: tuple[ObjectRef, ...] = ()
 
-    @property
-    def uid(self) -> PodUID:
-        return self.request.uid
-
-    @property
-    def confirmed_by(self) -> ObjectRef:
-        return ObjectRef(ObjectKind.POD, self.request.uid)
-
-    @property
-    def frees(self) -> Change:
-        return Change(Happened.POD_GONE, self.node, self.request.uid)
-
     def apply(self, fleet: Fleet) -> None:
-        uid = self.request.uid
-        if uid in fleet.pod_nodes or share_key(uid, 0) in fleet.shares:
+        if self.uid in fleet.pod_nodes or share_key(self.uid, 0) in fleet.shares:
             raise _taken(f"pod {self.request.key} has a node")
         for number, (gpu, mib) in enumerate(self.shares):
-            fleet.add_share(share_key(uid, number), gpu, mib, uid)
+            fleet.add_share(share_key(self.uid, number), gpu, mib, self.uid)
         fleet.add_pod(self.request, self.node)
 
     def undo(self, fleet: Fleet) -> None:
-        fleet.remove_pod(self.request.uid)
+        super().undo(fleet)
         for number in range(len(self.shares)):
-            fleet.remove_share(share_key(self.request.uid, number))
+            fleet.remove_share(share_key(self.uid, number))
 
 
 class Evict(_Operation, frozen=True):
-    """Ask a pod to go. Until it is gone it holds what it has, and that can be reserved."""
+    """Evict a pod. Until it has ended it holds its resources, and these can be reserved."""
 
     request: Request
     node: NodeName
@@ -213,7 +203,7 @@ class Evict(_Operation, frozen=True):
 
 
 class Reserve(_Operation, frozen=True):
-    """Keep room on a node for a pod that cannot be bound there yet; written down as the pod's nominated node."""
+    """Reserve capacity on a node for a pod that cannot be bound there yet; written as the pod's nominated node."""
 
     request: Request
     reservation: Reservation
@@ -241,7 +231,7 @@ class Reserve(_Operation, frozen=True):
 
 
 class Unreserve(_Operation, frozen=True):
-    """End a reservation, because its owner takes the room or does not want it any more. Nothing is written."""
+    """End a reservation, because its owner uses the capacity or no longer needs it. Nothing is written."""
 
     reservation: Reservation
     after: tuple[ObjectRef, ...] = ()

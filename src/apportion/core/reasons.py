@@ -1,9 +1,9 @@
-"""Why a pod has to wait: one row for each reason, and nothing else to touch when a new one comes.
+"""Why a pod has to wait: one row for each reason; a new reason needs nothing else.
 
-A row says what the reason is called, at which layer the pod is held up, how it is put into words, which changes in
-the cluster can help against it, and what could be relaxed. Filters give a row with its numbers (`Reason`); rows about
-the pod as a whole have no nodes. In the words {has}, {does} and {is_} follow the number of nodes; {subject}, {need},
-{used} and {total} are the reason's own.
+A row has the name of the reason, the layer that blocks the pod, the text, the changes in the cluster that can resolve
+it, and what could be relaxed. Filters give a row with its numbers (`Reason`); rows about the pod as a whole have no
+nodes. In the text {has}, {does} and {is_} follow the number of nodes; {subject}, {need}, {used} and {total} are the
+reason's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from apportion.core.relaxations import Relaxation
 
 
 class Layer(StrEnum):
-    """Where a pod is held up; the order is the order in which a pod meets them."""
+    """The stage that blocks a pod, in the order in which a pod passes them."""
 
     ADMISSION = "admission"
     QUEUE = "queue"
@@ -29,7 +29,7 @@ class Layer(StrEnum):
 
 
 class Scope(Enum):
-    """Which change of a helpful kind counts: one on the very node, one on any node, or one of the pod's own."""
+    """Which change of a helpful kind counts: one on the same node, one on any node, or one of the pod's own."""
 
     NODE = "node"
     FLEET = "fleet"
@@ -206,7 +206,7 @@ class Code(StrEnum):
         ends_pods=True,
     )
 
-    # The pod as a whole: no node has a part in it
+    # The pod as a whole: independent of nodes
     GATED = Row("Gated", "the pod has scheduling gates: {subject}", Layer.ADMISSION, scope=Scope.POD)
     NO_SHARING = Row("NoSharing", "GPU sharing is not enabled in this cluster", Layer.PLACEMENT, scope=Scope.FLEET)
     CLAIMS_LEAVING = Row(

@@ -13,7 +13,7 @@ from apportion.core.reasons import Code, Layer, Reason
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes that say no for one and the same reason. Numbers are sums over the group."""
+    """Nodes that are excluded for the same reason. Numbers are sums over the group."""
 
     code: Code
     subject: str
@@ -49,7 +49,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A pod that cannot be placed now. `detail` is the reason in words where no node has a part in it."""
+    """A pod that cannot be placed now. `detail` is the text of a reason that does not depend on nodes."""
 
     uid: PodUID
     pod: str
@@ -101,7 +101,7 @@ def grouped(reasons: Mapping[NodeName, Reason]) -> tuple[NodeGroup, ...]:
 
 def from_reasons(request: Request, reasons: Mapping[NodeName, Reason], remedy: Remedy | None = None) -> Refusal:
     groups = grouped(reasons)
-    # The layer that a pod reaches last on some node is where it is really held up.
+    # The layer that a pod reaches last on some node is the one that blocks it.
     deepest = max(groups, key=lambda group: (_LAYERS.index(group.code.row.layer), len(group.nodes)), default=None)
     return Refusal(
         uid=request.uid,
@@ -115,12 +115,12 @@ def from_reasons(request: Request, reasons: Mapping[NodeName, Reason], remedy: R
 
 
 def of_pod(request: Request, code: Code, subject: str = "") -> Refusal:
-    """A refusal that no node has a part in."""
+    """A refusal that does not depend on nodes."""
     return Refusal(request.uid, request.key, wants_of(request), code, detail=code.row.words.format(subject=subject))
 
 
 def unexplained(request: Request) -> Refusal:
-    """A refusal for whoever only wants to know that there is no place."""
+    """A refusal for callers that only need to know that there is no placement."""
     return Refusal(request.uid, request.key, (), Code.NOT_PLACED)
 
 

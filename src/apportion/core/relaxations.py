@@ -1,6 +1,6 @@
-"""What would have to change for a rule not to stand in a pod's way: the pod's own rule, or the state of a node.
+"""Changes after which a rule no longer excludes a pod: of the pod's own rule, or of the state of a node.
 
-Each gives back the request without the rule, or changes the fleet and gives the request back as it is.
+Each returns the request without the rule, or changes the fleet and returns the request as it is.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 decided    applied to the fleet, nothing is written yet
 written    on the server; the cluster will show it soon
-confirmed  the cluster shows it: from now on the facts speak for themselves
-undone     taken back; operations that stand on the server in spite of a failure stay
+confirmed  the cluster shows it: from now on the observed facts count
+undone     taken back; operations that exist on the server despite a failure stay
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class VolumeChoice(NamedTuple):
 
 @dataclass
 class Storage:
-    """All of them. A fleet that has never been told of storage does not judge by it."""
+    """All of them. A fleet without storage facts does not check volumes."""
 
     claims: dict[str, ClaimFacts] = field(default_factory=dict)  # namespace/name
     volumes: dict[str, VolumeFacts] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""The agent of one node. Its folders are named after whom they face; what ties them together is here."""
+"""The agent of one node. Each folder is named after what it deals with; the modules here connect them."""

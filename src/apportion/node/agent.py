@@ -231,10 +231,10 @@ class Agent:
         await self._preparation.close()
         await self.driver.close()
 
-    # Looking again
+    # Periodic checks
 
     async def _sweep(self) -> None:
-        """Everything once more at a steady pace or when something changed; readiness as soon as it changes."""
+        """Check everything periodically and after changes; report readiness as soon as it changes."""
         loop = asyncio.get_running_loop()
         due = 0.0
         published: Readiness | None = None
@@ -244,7 +244,7 @@ class Agent:
                 await self._look()
                 published = await self._publish()
                 due = loop.time() + self.settings.sweep_seconds
-                await asyncio.sleep(self.settings.settle_seconds)  # many changes at once cost one look and one write
+                await asyncio.sleep(self.settings.settle_seconds)  # many changes at once cost one check and one write
             elif self.readiness != published:
                 published = await self._publish()
             with contextlib.suppress(TimeoutError):
@@ -286,7 +286,7 @@ class Agent:
         await self._inventory.look(self._annotations(), offer=self._checks.plugin is None)
 
     async def _publish(self) -> Readiness | None:
-        """Returns what the cluster has been told; None if that failed."""
+        """Returns what was published; None if that failed."""
         now = self.readiness
         self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)

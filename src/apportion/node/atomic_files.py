@@ -1,4 +1,4 @@
-"""Files that are whole at any moment: written beside their place, then renamed into it."""
+"""Files that are complete at any moment: written under a temporary name, then renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver says, looked at again and again, and what follows from it for the kubelet."""
+"""The GPUs as the driver reports them, checked periodically, and the devices that the kubelet is offered."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class GpuInventory:
         self._offer = True
 
     async def look(self, annotations: Mapping[str, str], *, offer: bool = True) -> None:
-        """Ask the driver, and tell the kubelet what it has; without `offer` only what containers hold is healthy."""
+        """Query the driver and update the device plugins; without `offer` only devices that containers hold are
+        healthy."""
         self._offer = offer
         try:
             if annotations != self._annotations:

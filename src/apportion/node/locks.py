@@ -1,7 +1,6 @@
 """Who may work on what at a time: one task per pod, and within it one per GPU.
 
-Always in this order, and one GPU at a time, so nothing can wait in a circle. A GPU that is slow holds
-up those who need it and nobody else.
+Always in this order, and one GPU at a time, so there are no deadlocks. A slow GPU delays only the tasks that need it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What keeps slices from being made on a node whose GPUs are well: its disk, or somebody else's device plugin.
+"""What prevents slices on a node whose GPUs are healthy: its disk, or another device plugin.
 
-Looked at again and again, so that a node serves again as soon as the obstacle is gone. Slices that exist
-are kept all the while.
+Checked periodically, so that a node is ready again as soon as the cause is removed. Existing slices are kept in the
+meantime.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOREIGN_DEVICE_PLUGIN = "ForeignDevicePlugin"
 
 @dataclass(frozen=True)
 class Readiness:
-    """May pods with slices come? If not, `reason` and `message` say why."""
+    """Can the node take pods with slices? If not, `reason` and `message` say why."""
 
     ready: bool
     reason: str

@@ -24,11 +24,11 @@ class Settings:
     listen: str = "0.0.0.0:9400"
     installation: Installation = field(default_factory=Installation)
 
-    sweep_seconds: float = 5.0  # everything is looked at again this often, whatever was or was not reported
-    settle_seconds: float = 0.5  # the shortest time between two looks, however many pods come and go
-    drain_seconds: float = 1.0  # how often a pod is looked at whose processes are about to end
+    sweep_seconds: float = 5.0  # everything is checked this often, also without a notification
+    settle_seconds: float = 0.5  # the shortest time between two checks, however many pods come and go
+    drain_seconds: float = 1.0  # how often a pod is checked whose processes are about to end
     busy_seconds: float = 2.0  # until the next try to remove a slice that is in use
-    poll_seconds: float = 0.5  # how often the kubelet's socket is looked at
+    poll_seconds: float = 0.5  # how often the kubelet's socket is checked
     answer_seconds: float = 25.0  # the longest answer to PreStartContainer: a kubelet hangs up after 30
     patience_seconds: float = 10.0  # how long PreStartContainer waits for what must be there; a kubelet gives it 30
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 async def single_agent(state_dir: Path, waits: Callable[[str], None]) -> AsyncIterator[None]:
     """Wait until no other agent works on this node; `waits` is told why, and an empty text at the end.
 
-    The kernel lets go of the lock when a process dies.
+    The kernel releases the lock when the process ends.
     """
     descriptor, told = -1, ""
     while descriptor < 0:

@@ -1,7 +1,7 @@
 """What an agent finds when it starts: slices, claims and its own records, brought together.
 
-Nothing is destroyed here. What matches is adopted, what they do not know but a claim's status
-vouches for is entered again, and slices that nobody vouches for are reported and left alone.
+Nothing is destroyed here. What matches is adopted. Slices that the records lack, but the status of a claim names, are
+recorded again. All other slices are reported and not changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 async def adopt(driver: Partitioner, records: SliceRecords, store: ClaimStore) -> None:
-    await _vouched_by_claims(records, store)
+    await _named_by_claims(records, store)
     present = {found.place: found for found in await driver.slices()}
     for entry in records:
         found = present.get(entry.place)
@@ -31,7 +31,7 @@ async def adopt(driver: Partitioner, records: SliceRecords, store: ClaimStore) -
             log.info("adopted %s for claim %s", found.uuid, entry.claim)
 
 
-async def _vouched_by_claims(records: SliceRecords, store: ClaimStore) -> None:
+async def _named_by_claims(records: SliceRecords, store: ClaimStore) -> None:
     """Claims beyond `created` hold their places, also if the records were lost.
 
     Only with the uuid of their slice: anybody can write a claim, and a slice that is merely where such a

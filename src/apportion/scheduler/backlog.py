@@ -119,7 +119,7 @@ class Backlog:
     # From the cluster
 
     def offer(self, request: Request) -> bool:
-        """A pod wants a place; True if that is news (a pod that only reports its state again is none)."""
+        """A pod without a node; True if it is new or its request has changed."""
         key = key_of(request)
         entry = self._entries.get(key)
         if entry is None:
@@ -135,7 +135,7 @@ class Backlog:
         return True
 
     def withdraw(self, uid: str) -> bool:
-        """A pod that is bound, gone, gated or somebody else's."""
+        """A pod that is bound, gone, gated or of another scheduler."""
         key = self._groups.pop(uid, None)
         if key is None:
             return False

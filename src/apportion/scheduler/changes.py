@@ -1,7 +1,7 @@
-"""Which waiting pods could be helped by what happened in the cluster.
+"""Which pending pods a change of the cluster could help.
 
-A pod that was refused is looked at again only when something changed that stood in its way: the row of each reason
-says what can help. A new pod elsewhere, a heartbeat or a claim that moves on to its next state wakes nobody.
+A refused pod is tried again only after a change that can resolve its reason: the row of each reason lists these
+changes. A new pod elsewhere, a heartbeat or a claim that moves on to its next state wakes nobody.
 """
 
 from __future__ import annotations

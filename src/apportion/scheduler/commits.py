@@ -1,9 +1,8 @@
 """Carrying out a statement: its operations are written in waves, claims and volumes before the binding.
 
-Before every write the leader asks its own clock whether the lease still holds. When a write fails or its
-answer is lost, the server is asked what is true, and only then is the assumption kept or taken back.
-Whatever a crash leaves behind is found by the next leader: a claim under a deterministic name, of a pod
-that still waits.
+Before every write the leader asks its own clock whether the lease still holds. When a write fails or its answer is
+lost, the actual state is read from the server, and only then is the assumption kept or undone. Whatever a crash leaves
+behind is found by the next leader: a claim under a deterministic name, of a pod that still waits.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TRUTH_RETRY_SECONDS = 0.5
 
 
 class LeaseLost(Exception):
-    """Nothing more may be written."""
+    """Nothing more may be written: the lease has expired, or is about to be given back."""
 
 
 class Outcome(Enum):
@@ -67,10 +66,17 @@ class Committer:
         self._holds = holds
         self._writers = writers(client, namespace)
         self._slots = asyncio.Semaphore(concurrent)
+        self._closed = False
+
+    def close(self) -> None:
+        """Begin no further statement; those that are being written go on."""
+        self._closed = True
 
     async def commit(self, statement: Statement) -> Result:
         """Write a statement, all of it as far as the server lets us."""
         async with self._slots:
+            if self._closed:
+                raise LeaseLost
             with metrics.COMMIT_SECONDS.time():
                 return await self._commit(statement)
 
@@ -105,14 +111,16 @@ class Committer:
             await writer.write(operation)
 
     async def _truth(self, statement: Statement, reason: str) -> Result:
-        """What the server has, asked until it answers or the lease is lost."""
+        """What the server has, asked until it answers or the lease is lost; asking once needs no lease."""
         while True:
-            self._check()
             try:
                 outcomes = {bind.uid: await self._outcome(bind) for bind in statement.binds}
                 existing = {ref for operation in statement.operations if (ref := await self._existing_ref(operation))}
             except errors.ClusterError as error:
                 log.debug("pod %s: %s", statement.group.name, error)
+                if self._closed:
+                    raise LeaseLost from error
+                self._check()
                 await asyncio.sleep(TRUTH_RETRY_SECONDS)
                 continue
             return Result(outcomes, existing, reason)

@@ -1,4 +1,4 @@
-"""What the scheduler tells people about a pod: an event, and the condition PodScheduled.
+"""Reports about pods: an event, and the condition PodScheduled.
 
 A pod that waits is told why at once; later changes of the sentence (mostly of its numbers) at most every few
 seconds, and of all pods together at a limited rate, so that a full cluster with thousands of waiting pods is not
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apportion.apis.errors import InputError
@@ -30,7 +30,6 @@ BETWEEN_REPEATED_SECONDS = 0.05  # about any pods that were told before
 STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits for others to be bound
 LOOK_SECONDS = 0.2
 WORKERS = 8
-WRITERS = 4
 BATCH = 100
 SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 
@@ -40,16 +39,17 @@ class _Report:
     request: Request
     text: str
     said: str  # by the pod's condition
-    told: bool = False  # by an event of ours: whoever led before may have died between condition and event
+    told: str = ""  # by an event of ours: whoever led before may have died between condition and event
     at: float = float("-inf")
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)  # a later sentence must not be overtaken
 
     @property
     def open(self) -> bool:
-        return not self.told or self.text != self.said
+        return not self.text == self.told == self.said
 
 
 class _News(NamedTuple):
-    """A pod that was bound: told at the latest when its time has come."""
+    """A pod that was bound: its event is written at the latest at `due`."""
 
     due: float
     regarding: Regarding
@@ -78,6 +78,7 @@ class Reporter:
         self._busy = busy
         self._news: deque[_News] = deque()
         self._has_news = asyncio.Event()
+        self._ended = False
         self._reports: dict[str, _Report] = {}
         self._first: WorkQueue[str] = WorkQueue("reports")
         self._repeated: WorkQueue[str] = WorkQueue("repeated reports")
@@ -96,7 +97,7 @@ class Reporter:
             self._first.add(request.uid)
 
     def problem(self, pod: Pod, error: InputError) -> None:
-        """The pod asks for something that can never be right."""
+        """The request of the pod is invalid."""
         meta = pod.metadata
         self.waits(
             Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name), f"Cannot be scheduled: {error}"
@@ -115,23 +116,23 @@ class Reporter:
                 text += ": " + ", ".join(f"{each.profile} at {each.start} on {each.gpu}" for each in placements)
             self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), text))
             self._has_news.set()
+        if self._ended:
+            self._tell(len(self._news))
 
     def forget(self, uid: str) -> None:
         """The pod waits no longer."""
         self._reports.pop(uid, None)
 
     async def run(self) -> None:
-        """Work until cancelled; what is then still to be told goes to the recorder, which writes a little longer."""
-        async with asyncio.TaskGroup() as writers:
-            for _ in range(WRITERS):
-                writers.create_task(self._recorder.run())
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._first.run(self._report, WORKERS))
-                    group.create_task(self._repeated.run(self._repeat))
-                    group.create_task(self._tell_news())
-            finally:
-                self._tell(len(self._news))
+        """Work until cancelled; what is still to be told then, and from then on, goes to the recorder at once."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._first.run(self._report, WORKERS))
+                group.create_task(self._repeated.run(self._repeat))
+                group.create_task(self._tell_news())
+        finally:
+            self._ended = True
+            self._tell(len(self._news))
 
     async def _tell_news(self) -> None:
         while True:
@@ -156,12 +157,18 @@ class Reporter:
 
     async def _report(self, uid: str) -> None:
         report = self._reports.get(uid)
-        if report is None or not report.open:
+        if report is not None:
+            async with report.writing:
+                await self._write(uid, report)
+
+    async def _write(self, uid: str, report: _Report) -> None:
+        if not report.open or self._reports.get(uid) is not report:
             return
         text, report.at = report.text, self._now()
         request = report.request
-        self._recorder.warn(_regarding(request), FAILED, text)
-        report.told = True
+        if text != report.told:
+            self._recorder.warn(_regarding(request), FAILED, text)
+            report.told = text
         if text == report.said:
             return
         condition = {

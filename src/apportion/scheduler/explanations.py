@@ -1,4 +1,4 @@
-"""Telling groups that have no place why, without delaying anybody who has one.
+"""Explains to pending groups why they have no place, without delaying groups that have one.
 
 Groups that ask for the same are explained once, and an explanation is kept: when it is needed again only nodes that
 have changed are looked at, and not more often than every second. The work is cut into steps of a few milliseconds and

@@ -12,7 +12,7 @@ from apportion.view.waiting import WaitingPod, WaitingPods
 
 
 class Intake:
-    """Gated pods are nobody's yet; one that asks for something that can never be right is told so."""
+    """Gated pods are skipped; a pod with an invalid request gets an event with the problem."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Claims that no pod will ever use, and who removes them.
+"""Removes claims that no pod will ever use.
 
-The agent of a claim's node frees slices and takes the finalizer off. Two things are left to the leader:
+The agent of a claim's node frees slices and takes the finalizer off. Two things are done by the leader:
 to delete claims whose pod vanished before it was bound (or was bound elsewhere), which the agent then
 frees, and to take the finalizer off where no agent is left because the Node object is gone or tainted
 out-of-service.
@@ -30,7 +30,7 @@ LOOK_AGAIN_SECONDS = 2.0
 
 
 class Leftovers:
-    """Watches over claims; the informers need the indexes `BY_POD` and `BY_NODE` (claims), `BY_UID` (pods)."""
+    """Follows claims; the informers need the indexes `BY_POD` and `BY_NODE` (claims), `BY_UID` (pods)."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Leftovers:
         claim = self._claims.get(key[1], key[0])
         if claim is None:
             return None
-        if not self._holds():  # a renewal that is only late ends no reign: nobody else would look at it again
+        if not self._holds():  # a late renewal does not end the leadership: retry here
             return LOOK_AGAIN_SECONDS
         if await self._node_is_lost(claim):
             return await self._remove_for_good(claim)

@@ -1,7 +1,7 @@
 """The scheduler plane: campaign for the lease, and while leading keep a fleet and place pods on it.
 
-Everything that a leader knows it learns after it was elected, from lists of the server: nothing that an
-earlier leader or an earlier reign of ours believed can linger.
+Everything that a leader knows it learns after it was elected, from lists of the server: no state of an earlier leader,
+or of an earlier leadership of this process, is kept. Only events that are still to be written outlive a leadership.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import logging
 import os
 import uuid
 
+from apportion.apis import names
 from apportion.cluster import probes
 from apportion.cluster.client import Client
+from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.scheduler import metrics
 from apportion.scheduler.commits import LeaseLost
@@ -21,6 +23,8 @@ from apportion.scheduler.plane import Plane
 from apportion.scheduler.settings import Settings
 
 log = logging.getLogger(__name__)
+
+EVENT_WRITERS = 4
 
 
 async def run(settings: Settings, client: Client | None = None) -> None:
@@ -35,9 +39,15 @@ async def run(settings: Settings, client: Client | None = None) -> None:
             renew_deadline=settings.lease_renew_deadline,
             retry=settings.lease_retry,
         )
-        reign = Reign(connected, election, settings)
-        async with probes.serve(settings.probes, ready={"informers": reign.is_ready}):
-            await election.run(reign.lead)
+        recorder = Recorder(connected, names.DAS_SCHEDULER)
+        leadership = Leadership(connected, election, settings, recorder)
+        async with (
+            probes.serve(settings.probes, ready={"informers": leadership.is_ready}),
+            asyncio.TaskGroup() as group,
+        ):
+            for _ in range(EVENT_WRITERS):
+                group.create_task(recorder.run())
+            await election.run(leadership.lead)
 
 
 def identity() -> str:
@@ -48,11 +58,12 @@ def identity() -> str:
     return os.environ.get("POD_NAME") or f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
 
 
-class Reign:
+class Leadership:
     """What a leader does, from election to loss."""
 
-    def __init__(self, client: Client, election: Election, settings: Settings) -> None:
+    def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
         self._client = client
+        self._recorder = recorder
         self._election = election
         self._settings = settings
         self._syncing = False
@@ -62,20 +73,23 @@ class Reign:
         return "the leader has not synced its caches yet" if self._syncing else True
 
     async def lead(self) -> None:
+        """Until cancelled. A lease that expires during a commit and is renewed after all begins a new leadership."""
         while True:
             metrics.LEADING.set(1)
             try:
-                await self._reign()
+                await self._lead_once()
             except* LeaseLost:
                 log.warning("the lease expired during a commit")
             finally:
                 metrics.LEADING.set(0)
                 self._syncing = False
+            if _cancelled():
+                raise asyncio.CancelledError
             while not self._election.holds():  # noqa: ASYNC110  ends by renewal or by cancellation
                 await asyncio.sleep(0.2)
 
-    async def _reign(self) -> None:
-        plane = Plane(self._client, self._election, self._settings)
+    async def _lead_once(self) -> None:
+        plane = Plane(self._client, self._election, self._settings, self._recorder)
         self._syncing = True
         async with asyncio.TaskGroup() as group:
             for informer in plane.informers.all:
@@ -87,8 +101,14 @@ class Reign:
                 *(len(known) for known in (plane.informers.nodes, plane.view.pods, plane.view.claims, plane.backlog)),
             )
             self._syncing = False
-            gc.unfreeze()  # of an earlier reign
+            gc.unfreeze()  # of an earlier leadership
             gc.collect()
-            gc.freeze()  # what was just read lives long: the collector need not walk it again
+            gc.freeze()  # the objects just read are long-lived: the collector need not traverse them
             for work in plane.work():
                 group.create_task(work)
+
+
+def _cancelled() -> bool:
+    """A task group that fails hides that it was also cancelled while it ended."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""The working parts of a leader: what it sees, and those who act on it."""
+"""The parts of a leader: the view of the cluster, and the components that act on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
@@ -20,6 +19,7 @@ from apportion.scheduler.commits import Committer
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
+from apportion.scheduler.lost_claims import LostClaims
 from apportion.scheduler.rounds import Rounds
 from apportion.scheduler.settings import Settings
 from apportion.view.informers import Informers
@@ -32,9 +32,9 @@ SWEEP_SECONDS = 5.0
 class Plane:
     """What a leader is made of."""
 
-    def __init__(self, client: Client, election: Election, settings: Settings) -> None:
+    def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
         now = clock.elapsed
-        self.view = View(now=now)
+        self.view = View(now=now, reservation_namespace=settings.installation.reservation_namespace)
         self.informers = informers = Informers(client, self.view, settings.installation)
         self.backlog = Backlog(now)
         changed = asyncio.Event()
@@ -42,7 +42,7 @@ class Plane:
         self._intake = Intake(self.view.waiting, self.backlog, on_offer=changed.set, on_problem=self._on_problem)
         self._reporter = Reporter(
             client,
-            Recorder(client, names.DAS_SCHEDULER),
+            recorder,
             said=self.view.pods.condition_message,
             now=now,
             busy=lambda: self.backlog.busy,
@@ -52,12 +52,23 @@ class Plane:
             client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
         )
         self._committer = Committer(client, namespace=settings.installation.namespace, holds=election.holds)
+        policy = Policy.named(settings.policy)
+        self._lost_claims = LostClaims(
+            client,
+            self.view,
+            informers,
+            namespace=settings.installation.namespace,
+            committer=self._committer,
+            recorder=recorder,
+            policy=policy,
+            holds=election.holds,
+        )
         self._rounds = Rounds(
             self.view,
             self.backlog,
             self._committer,
             self._reporter,
-            Policy.named(settings.policy),
+            policy,
             changed=changed,
             now=now,
         )
@@ -67,6 +78,7 @@ class Plane:
         return [
             self._reporter.run(),
             self._leftovers.run(),
+            self._lost_claims.run(),
             self._rounds.run(),
             self._sweep(),
         ]

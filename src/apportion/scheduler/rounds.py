@@ -1,4 +1,4 @@
-"""Rounds of decisions: a change wakes one, a burst of changes is one.
+"""Rounds of decisions: a change starts one, a burst of changes is one round.
 
 Each round decides about every group that is new or could be helped by what changed, in order, on the in-memory
 fleet, and hands each statement to the committer without waiting for it. Groups that ask for the same as one that
@@ -37,6 +37,7 @@ EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
+LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 
 class Rounds:
@@ -71,6 +72,20 @@ class Rounds:
                 self._changed.clear()
                 await self._round()
             raise self._failure
+        finally:
+            finishing = asyncio.create_task(self._finish())
+            try:
+                await asyncio.shield(finishing)
+            except asyncio.CancelledError:  # the lease was lost in a commit, and now the election knows it too
+                await finishing
+                raise
+
+    async def _finish(self) -> None:
+        """Wait a little for what is being written: a pod that is bound gets its event, and no claim is left over."""
+        self._committer.close()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -1,7 +1,7 @@
 """How each kind of operation is written to the API server, and how to ask whether it is there.
 
-Each write is safe to repeat. A write that fails because of somebody else's object raises; the committer then asks
-what is true.
+Each write is safe to repeat. A write that fails because of somebody else's object raises; the committer then reads the
+actual state.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def writers(client: Client, namespace: str) -> dict[type[Operation], Writer[Any]
 class Claims:
     """Slices are claimed under names that follow from the pod, so a second attempt finds the first one's claim.
 
-    Another leader may have written one under the same name for another place; that one is not ours to count on.
+    Another leader may have written one under the same name for another place; that one is not used.
     """
 
     def __init__(self, client: Client, namespace: str) -> None:

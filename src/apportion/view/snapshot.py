@@ -13,6 +13,7 @@ import msgspec
 
 from apportion.apis.errors import InputError
 from apportion.apis.identities import DeviceUUID, NodeName
+from apportion.apis.installation import Installation
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog, Model
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
@@ -65,6 +66,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     namespaces: dict[str, dict[str, str]] = {}
     storage: Storage | None = None
     sharing: bool = True
+    reservation_namespace: str = Installation.reservation_namespace
     waiting: tuple[Request, ...] = ()
 
 
@@ -91,6 +93,7 @@ def save_fleet(fleet: Fleet, waiting: Iterable[Request] = ()) -> bytes:
         namespaces={name: dict(labels) for name, labels in fleet.namespaces.items()},
         storage=fleet.storage,
         sharing=fleet.sharing,
+        reservation_namespace=fleet.reservation_namespace,
         waiting=tuple(waiting),
     )
     return msgspec.json.encode(plain, order="deterministic")
@@ -99,7 +102,7 @@ def save_fleet(fleet: Fleet, waiting: Iterable[Request] = ()) -> bytes:
 def load(data: bytes, catalog: Catalog | None = None) -> Loaded:
     """Raises InputError for what is no snapshot, or one of another version."""
     found = _decoded(data)
-    fleet = Fleet(catalog or Catalog.shipped())
+    fleet = Fleet(catalog or Catalog.shipped(), reservation_namespace=found.reservation_namespace)
     fleet.storage, fleet.sharing = found.storage, found.sharing
     for name, labels in found.namespaces.items():
         fleet.set_namespace(name, labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from apportion.apis.installation import Installation
 from apportion.cluster import clock
 from apportion.core.catalog import Catalog
 from apportion.core.fleet import Fleet
@@ -21,13 +22,19 @@ from apportion.view.waiting import WaitingPods
 class View:
     """Tell it of objects by `view.KIND.changed(old, new)`, in any order; decide on `view.fleet`.
 
-    `volumes` False: volumes are not followed, and do not affect decisions.
+    `volumes` False: volumes are not followed, and do not affect decisions. `reservation_namespace` is that of the
+    installation.
     """
 
     def __init__(
-        self, catalog: Catalog | None = None, *, volumes: bool = True, now: Callable[[], float] = clock.elapsed
+        self,
+        catalog: Catalog | None = None,
+        *,
+        reservation_namespace: str = Installation.reservation_namespace,
+        volumes: bool = True,
+        now: Callable[[], float] = clock.elapsed,
     ) -> None:
-        self.fleet = Fleet(catalog or Catalog.shipped())
+        self.fleet = Fleet(catalog or Catalog.shipped(), reservation_namespace=reservation_namespace)
         self.fleet.sharing = False  # pods with a share of a GPU cannot be bound yet
         self.changes = ChangeLog()
         self.waiting = WaitingPods()

@@ -47,7 +47,7 @@ async def prepare(server: ApiServer) -> None:
 
 
 def _report_components(store: Store) -> None:
-    """Controllers and scheduler live and die with the server: as long as it answers, they are well."""
+    """Controllers and scheduler run in the process of the server: as long as it answers, they are healthy."""
     healthy = {"type": "Healthy", "status": "True", "message": "ok"}
     bucket = Bucket("", "componentstatuses")
     for name in COMPONENTS:

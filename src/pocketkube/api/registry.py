@@ -179,7 +179,7 @@ _GROUPS_WITH_SUFFIX = {
 # model | plural | scope (N namespaced, C cluster) | short names | subresources | categories | verbs
 # Verbs are left out where a kind has all eight; "create" is a review that is answered and not stored.
 # Kinds that this server could store but not honour (admission policies, API services, priority levels)
-# are left out on purpose: registering them would promise what nobody keeps.
+# are left out on purpose: they would be stored without any effect.
 _TABLE = """
 core_v1.Binding                 | bindings               | N |        |                  |     | create
 core_v1.ComponentStatus         | componentstatuses      | C | cs     |                  |     | get list

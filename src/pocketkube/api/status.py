@@ -2,7 +2,7 @@
 
 The constructors below know code, reason, wording and details of kube-apiserver's own errors, so that
 clients which match on any of these behave as they do on a real cluster. `Resource` arguments are
-duck-typed (`group`, `plural`, `kind`) because errors are older than any registry.
+duck-typed (`group`, `plural`, `kind`) because errors do not depend on the registry.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def deleting(obj: Json) -> bool:
 
 
 def namespace_ends(error: errors.ApiError) -> bool:
-    """Whether something could not be created because its namespace is on its way out: nothing is wrong then."""
+    """Whether something could not be created because its namespace is being deleted: that is no error."""
     causes = error.details.get("causes") or [] if isinstance(error.details, dict) else []
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 

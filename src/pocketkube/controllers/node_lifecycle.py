@@ -1,4 +1,4 @@
-"""Nodes that fall silent, are cordoned or tainted, and the pods that must leave them."""
+"""Nodes that stop reporting, are cordoned or tainted, and the eviction of their pods."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NodeLifecycle(Reconciler):
         self.informers.of(PODS).on_change(pod_changed)
 
     def _note_readiness(self, old: Json | None, new: Json | None) -> None:
-        """Where no node is ready at all, the trouble is elsewhere and nobody is driven away."""
+        """If no node is ready, the fault is elsewhere and no pod is evicted."""
         before = bool(self._ready)
         if new is not None and _ready_state(new) == "True":
             self._ready.add(new["metadata"]["name"])
@@ -62,7 +62,7 @@ class NodeLifecycle(Reconciler):
                 self.queue.add(("", node["metadata"]["name"]))
 
     def _matters(self, node: str, old: Json | None, new: Json | None) -> bool:
-        """Pods matter where a taint drives them away, or where no node is."""
+        """Pods on tainted nodes, and pods whose node does not exist."""
         known = self.informers.of(NODES).get(node)
         if known is None:
             return True
@@ -85,10 +85,10 @@ class NodeLifecycle(Reconciler):
         evicted = await self._evict(node)
         return min((each for each in (silent_in, evicted) if each is not None and each > 0), default=None)
 
-    # Silence
+    # Missing heartbeats
 
     def _silent_in(self, node: Json) -> float | None:
-        """Seconds until a node counts as silent; None for nodes that never had a lease."""
+        """Seconds until a node counts as unreachable; None for nodes that never had a lease."""
         lease = self.informers.of(LEASES).get(node["metadata"]["name"], LEASE_NAMESPACE)
         renewed = (lease or {}).get("spec", {}).get("renewTime")
         return seconds_of(renewed) + SILENCE_SECONDS - self.clock.now() if renewed else None

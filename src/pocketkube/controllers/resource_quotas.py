@@ -1,4 +1,4 @@
-"""ResourceQuotas: their status tells what is allowed and what of it is taken."""
+"""ResourceQuotas: their status shows what is allowed and how much of it is used."""
 
 from __future__ import annotations
 

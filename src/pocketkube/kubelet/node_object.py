@@ -77,7 +77,7 @@ class NodeObject:
         self._changed.set()
 
     def observe(self, node: dict[str, Any]) -> None:
-        """The object as others see it; if they took us for dead, report at once."""
+        """The object as others see it; if it is marked as not ready, report at once."""
         self.object = node
         conditions = (node.get("status") or {}).get("conditions") or ()
         if any(each["type"] == "Ready" and each["status"] != "True" for each in conditions):

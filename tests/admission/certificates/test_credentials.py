@@ -71,7 +71,7 @@ SPOILT = [(key, text) for key in ("ca.crt", "tls.crt", "tls.key") for text in (b
 
 
 @pytest.mark.parametrize(("key", "content"), SPOILT)
-def test_r03_a_spoilt_secret_is_not_served(key: str, content: bytes) -> None:
+def test_r03_an_invalid_secret_is_not_served(key: str, content: bytes) -> None:
     data = issue(TERMS, datetime.now(UTC)).data() | {key: base64.b64encode(content).decode()}
     with pytest.raises((ValueError, OSError)):
         Credentials.read(data)

@@ -1,4 +1,4 @@
-"""Certificates made anew while reviews come in: not one of them fails."""
+"""Certificates are renewed while reviews come in: no review fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def under_load(it: FallbackCluster) -> AsyncIterator[list[int]]:
     async def ask() -> None:
         while not ended.is_set():
             await it.create(fallback_pod(), dry_run=True)
-            await it.server.admission.close()  # connections are made anew, so each meets the certificate of its moment
+            await it.server.admission.close()  # each request opens a new connection, so it gets the current certificate
             done[0] += 1
 
     tasks = [asyncio.create_task(ask())]

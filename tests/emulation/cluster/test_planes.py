@@ -70,7 +70,7 @@ def ready(found: list[Json]) -> bool:
     )
 
 
-async def test_r02_a_plane_lives_and_dies_with_its_pod(planes: RunningCluster) -> None:
+async def test_r02_a_plane_runs_as_long_as_its_pod(planes: RunningCluster) -> None:
     cluster = planes
     (before,) = processes(cluster, "scheduler")
     (first,) = await pods_of(cluster, SCHEDULER)
@@ -116,7 +116,7 @@ async def test_a_stopped_cluster_leaves_no_plane(tmp_path: Path) -> None:
     assert not processes(cluster, "webhook")
 
 
-async def test_what_does_not_come_up_is_named_with_its_last_words(
+async def test_a_plane_that_does_not_start_is_named_with_its_last_log_lines(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {

@@ -1,4 +1,4 @@
-"""`apportion up` and `apportion down`: a cluster comes, and goes without a trace."""
+"""`apportion up` and `apportion down`: a cluster is started, and stopped without leaving anything behind."""
 
 from __future__ import annotations
 

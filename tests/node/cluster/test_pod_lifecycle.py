@@ -49,7 +49,7 @@ def test_s06_a_pod_that_is_not_bound_yet_keeps_its_claims() -> None:
     assert not life(made(node="", phase="Pending")).over
 
 
-def test_s06_a_pod_bound_elsewhere_has_no_business_here() -> None:
+def test_s06_a_pod_bound_to_another_node_is_over_here() -> None:
     assert life(made(node="n2")).state is PodState.elsewhere
 
 

@@ -65,7 +65,7 @@ async def test_s08_a_slice_that_was_being_made_is_ours(bare: AgentNode) -> None:
     assert await driver.slices() == []
 
 
-async def test_s08_books_of_older_agents_are_read(bare: AgentNode) -> None:
+async def test_s08_records_of_older_agents_are_read(bare: AgentNode) -> None:
     driver, records, slicing = await parts(bare)
     made, unfinished = await driver.create(PLACE), await driver.create(Place(GPUS[0], "1g.5gb", 0, 1))
     old = '{"claim":"%s","podUid":"u","place":{"gpu":"%s","profile":"%s","start":%d,"size":%d},"uuid":"%s"}'
@@ -142,7 +142,7 @@ async def test_s09_slices_of_others_count_for_the_limit_of_their_profile(bare: A
 
 
 class Meddler:
-    """Lets somebody act just before the first claim becomes `processing`."""
+    """Runs a function just before the first claim becomes `processing`."""
 
     def __init__(self, inner: Transport, act: Callable[[], Awaitable[None]]) -> None:
         self._inner = inner

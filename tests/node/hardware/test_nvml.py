@@ -42,7 +42,7 @@ async def driver(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Async
     await driver.close()
 
 
-async def test_s09_discovery_tells_models_mode_and_places(driver: NvmlDriver) -> None:
+async def test_s09_discovery_reports_models_mode_and_placements(driver: NvmlDriver) -> None:
     first, second, third = await driver.discover()
     assert (first.uuid, first.model, first.memory_mib, first.sliced) == (GPU, "NVIDIA A100-PCIE-40GB", 40960, True)
     assert second.profiles == first.profiles

@@ -60,7 +60,7 @@ async def test_f08_the_log_of_a_job_can_be_read_after_it_completed(cluster: Runn
     assert await cluster.logs(only["metadata"]["name"]) == "result\n"
 
 
-async def test_a_job_gives_up_after_its_backoff_limit(cluster: RunningCluster) -> None:
+async def test_a_job_fails_after_its_backoff_limit(cluster: RunningCluster) -> None:
     await cluster.create(kinds.JOBS, job("false", backoffLimit=0))
     failed = await until(cluster, "Failed")
     found = condition(failed, "Failed")

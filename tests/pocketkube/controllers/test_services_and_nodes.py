@@ -1,4 +1,4 @@
-"""Endpoints, disruption budgets, node life, garbage and the default scheduler."""
+"""Endpoints, disruption budgets, node lifecycle, garbage collection and the default scheduler."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_cordoned_node_is_tainted_and_takes_nothing(cluster: RunningClus
     assert not node["spec"].get("taints")
 
 
-async def test_a_no_execute_taint_drives_pods_away(cluster: RunningCluster) -> None:
+async def test_a_no_execute_taint_evicts_pods(cluster: RunningCluster) -> None:
     await cluster.create(kinds.PODS, pod("goes", "sleep", "1000"))
     stays = [{"key": "k", "operator": "Exists"}]
     await cluster.create(kinds.PODS, pod("stays", "sleep", "1000", tolerations=stays))
@@ -103,7 +103,7 @@ async def test_a_no_execute_taint_drives_pods_away(cluster: RunningCluster) -> N
     assert (await cluster.get(kinds.PODS, "stays"))["status"]["phase"] == "Running"
 
 
-async def test_a_silent_node_is_marked_and_comes_back(
+async def test_a_node_without_heartbeats_is_marked_and_recovers(
     two_nodes: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = two_nodes

@@ -50,7 +50,7 @@ def test_what_fits_is_taken_and_unknown_resources_are_let_through() -> None:
     assert admission.check(wanted, NODE, [pod("1")]) is None
 
 
-def test_only_taints_that_drive_away_count() -> None:
+def test_only_no_execute_taints_count() -> None:
     node = NODE | {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
     assert admission.check(pod(), node, []) is None
     node = NODE | {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}

@@ -1,4 +1,4 @@
-"""The life of pods as data: each golden file is a story of container events and what the pod does and reports.
+"""The pod lifecycle as data: each golden file has container events, and what the pod does and reports.
 
 spec:      the pod
 story:     moments; each may end a container (`ends: {name: code}`), start it (`starts: [...]`) or mark it ready
@@ -74,7 +74,7 @@ def test_story(path: Path) -> None:
         assert life.seen(float(moment["at"])) == moment["expect"], f"at {moment['at']}"
 
 
-def test_backoff_is_a_kubelets_at_once_then_doubling_to_a_roof_and_forgotten_after_calm() -> None:
+def test_backoff_is_a_kubelets_at_once_then_doubling_up_to_a_limit_and_reset_after_a_stable_run() -> None:
     backoff = BackOff(BackOffSettings(initial=10, maximum=300, forget_after=600))
     waits, now = [], 0.0
     for _ in range(8):

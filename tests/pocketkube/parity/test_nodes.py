@@ -1,4 +1,4 @@
-"""New nodes take nothing until they are ready, and those in trouble lose their pods, but not if all are in trouble."""
+"""New nodes take no pods until they are ready; nodes that are not ready lose their pods, unless no node is ready."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 class Machines:
-    """Nodes without a kubelet: the test says how they are."""
+    """Nodes without a kubelet: the test sets their conditions."""
 
     def __init__(self, ask: Asking, prefix: str) -> None:
         self._ask = ask
@@ -61,7 +61,7 @@ async def test_a_new_node_is_tainted_until_it_is_ready(ask: Asking, machines: Ma
     await machines.until_taints(name, (UNSCHEDULABLE, "NoSchedule"))
 
 
-async def test_where_no_node_is_ready_nobody_is_driven_away(machines: Machines) -> None:
+async def test_where_no_node_is_ready_no_pod_is_evicted(machines: Machines) -> None:
     name = machines.names[0]
     await machines.join(name)
     for status, key in (("True", None), ("False", NOT_READY), ("Unknown", UNREACHABLE), ("True", None)):
@@ -69,7 +69,7 @@ async def test_where_no_node_is_ready_nobody_is_driven_away(machines: Machines) 
         await machines.until_taints(name, *([(key, "NoSchedule")] if key else []))
 
 
-async def test_pods_leave_a_node_in_trouble(ask: Asking, machines: Machines, pods: str) -> None:
+async def test_pods_of_a_node_that_is_not_ready_are_evicted(ask: Asking, machines: Machines, pods: str) -> None:
     well, ill = machines.names
     for name in (well, ill):
         await machines.join(name)

@@ -1,8 +1,8 @@
 """Keep, fall back, wait, pend or refuse: one pod against the fleet as it is. Pure.
 
-Tier by tier, the wanted one first: a tier that has room is taken. A tier that only promises occupy is waited
-for, since a promise may come to nothing. A tier that pods occupy is passed over. Below the last tier there
-is nothing to wait for: the pod keeps that tier and pends, or is refused where its owner prefers that.
+Tier by tier, the wanted one first: a tier that has room is taken. A tier that only promises occupy is waited for, since
+a promise may expire. A tier that pods occupy is passed over. Below the last tier there is nothing to wait for: the pod
+keeps that tier and pends, or is refused where its owner prefers that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Case:
     generate_name: str = ""
     dry_run: bool = False
     stale: dict[PodUID, NodeName] = field(default_factory=dict)
-    """Pods, by their node, that a look at the server showed to be gone: nothing is decided until we see it too."""
+    """Pods, by their node, that no longer exist on the server: nothing is decided until the informer shows it too."""
 
 
 @dataclass(frozen=True)

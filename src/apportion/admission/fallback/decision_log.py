@@ -12,7 +12,7 @@ _people = logging.getLogger(f"{__name__}.people")
 
 
 def set_up() -> None:
-    """Lines for people stand alone, without time and level, so that they read as the document shows them."""
+    """Lines for people have no time and level, so that they look as in the document."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     _people.handlers[:] = [handler]

@@ -45,12 +45,12 @@ FAILED = Decision(Outcome.RETRY, trouble="no decision is possible at present, se
 
 @dataclass(frozen=True)
 class Patience:
-    """How long things last."""
+    """Time limits in seconds."""
 
     deadline: float = 8.0
-    """Below the server's own limit and the webhook's timeout, so that the reason is heard."""
+    """Below the server's own limit and the webhook's timeout, so that the caller gets the reason."""
     lifetime: float = 30.0
-    """Of a promise whose pod never comes."""
+    """Of a promise whose pod is never created."""
 
 
 @dataclass(eq=False)
@@ -189,7 +189,7 @@ class DecisionRounds:
         return decisions, doubts, stored
 
     def _attempt(self, entry: _Entry, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
-        """Decide; whatever goes wrong is the matter of this one question, and the fleet is left as it was."""
+        """Decide; an error concerns only this request, and the fleet is left as it was."""
         fleet = self._occupancy.fleet
         mark = fleet.checkpoint()
         try:
@@ -208,7 +208,7 @@ class DecisionRounds:
 
     def _decide(self, case: Case, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
         given = stored.of(case.id)
-        if given is not None:  # written before, but we never heard that it was
+        if given is not None:  # written before, but the answer was lost
             return Decision(Outcome.PLACED, given.steps, given, given.node), stored
         homes = self._occupancy.fleet.pod_nodes
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}

@@ -164,7 +164,7 @@ class Occupancy:
     # Promises
 
     def _devices_are_gone(self, request: Request) -> bool:
-        """A quick no: pods alone hold so many of the wanted devices that no node has enough left."""
+        """A quick check: pods alone hold so many of the wanted devices that no node has enough left."""
         wanted = {name: n for name, n in request.resources.items() if name.startswith(names.NVIDIA_MIG_PREFIX)}
         if not wanted or any(wanted.keys() & promise.resources.keys() for promise in self._promised.values()):
             return False

@@ -44,7 +44,7 @@ class PromiseStore:
         self._known = (answer["metadata"]["resourceVersion"], stored)
 
     def forget(self) -> None:
-        """Look again at the next reading."""
+        """Read the object again the next time."""
         self._known = None
 
     async def _fetch(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pods that came lately, for the promises: also those that came and went between two decisions."""
+"""Recently created pods, for the promises: also those that were created and deleted between two decisions."""
 
 from __future__ import annotations
 

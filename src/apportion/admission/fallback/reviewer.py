@@ -1,4 +1,4 @@
-"""From a question of the API server to the answer of fallback: whom it concerns, and what is changed."""
+"""From a request of the API server to the response of fallback: which pods are concerned, and what is changed."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ TEMPLATES = {("batch", "Job"), ("apps", "Deployment")}
 class Reviewer:
     """Answers `/mutate-fallback`."""
 
-    def __init__(self, client: Client, knowledge: Knowledge, rounds: DecisionRounds, ladder: Sequence[str]) -> None:
+    def __init__(
+        self, client: Client, knowledge: Knowledge, rounds: DecisionRounds, default_tiers: Sequence[str]
+    ) -> None:
         self._client = client
         self._knowledge = knowledge
         self._rounds = rounds
-        self._ladder = tuple(ladder)
+        self._default_tiers = tuple(default_tiers)
 
     async def answer(self, question: Question) -> Answer:
         """Raises InputError for what is refused."""
@@ -65,7 +67,7 @@ class Reviewer:
         name = _name(question, metadata)
         annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
         around = self._knowledge.around(question.namespace)
-        options = tiers.read(annotations, around.namespace_annotations, self._ladder, around.offers.static)
+        options = tiers.read(annotations, around.namespace_annotations, self._default_tiers, around.offers.static)
         slices.check(asked, around.offers)
         concerned = self._concerns(asked, annotations, around.namespace_annotations, options)
         job = _job(metadata) if concerned else ""
@@ -182,7 +184,7 @@ def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], option
             known[steps] = _request(question, options, steps)
         return known[steps]
 
-    request(0)  # what cannot be read is refused before anybody waits for it
+    request(0)  # invalid requests are refused before anything waits for them
     return Case(
         id=question.uid,
         request=request,

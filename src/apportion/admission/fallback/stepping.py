@@ -1,6 +1,6 @@
 """A pod some tiers lower: its devices, in every container alike, and the annotation that says so.
 
-All containers step together. A device at the end of the ladder, or not on it, stays what it is. Where two
+All containers step together. A device of the last tier, or of no tier, stays what it is. Where two
 profiles of a container meet on one tier their numbers add up.
 """
 
@@ -16,12 +16,12 @@ from apportion.apis import names, profiles
 
 ARROW = "->"
 _KEEPING: dict[object, tuple[bool, ...]] = {"true": (True,), "false": (False,)}
-"""What a pod says about its memory; if it says nothing its namespace may have said either."""
+"""Whether memory was kept, by the pod's annotation; without one its namespace may have decided either way."""
 
 
-def most_steps(wanted: Sequence[str], ladder: Sequence[str]) -> int:
+def most_steps(wanted: Sequence[str], tiers: Sequence[str]) -> int:
     """How often the pod can step down until nothing can go lower."""
-    return max((len(ladder) - 1 - ladder.index(profile) for profile in wanted if profile in ladder), default=0)
+    return max((len(tiers) - 1 - tiers.index(profile) for profile in wanted if profile in tiers), default=0)
 
 
 def lower(counts: Mapping[str, int], options: FallbackOptions, steps: int) -> dict[str, int]:
@@ -30,12 +30,12 @@ def lower(counts: Mapping[str, int], options: FallbackOptions, steps: int) -> di
     return _moved(counts, targets, keep_memory=options.keep_memory)
 
 
-def path(wanted: Sequence[str], ladder: Sequence[str], steps: int) -> str:
+def path(wanted: Sequence[str], tiers: Sequence[str], steps: int) -> str:
     """`7g.70gb->3g.40gb->2g.20gb`; several profiles with commas between."""
     found = []
-    for profile in sorted({each for each in wanted if each in ladder}, key=ladder.index):
-        start = ladder.index(profile)
-        passed = ladder[start : start + steps + 1]
+    for profile in sorted({each for each in wanted if each in tiers}, key=tiers.index):
+        start = tiers.index(profile)
+        passed = tiers[start : start + steps + 1]
         if len(passed) > 1:
             found.append(ARROW.join(passed))
     return ",".join(found)
@@ -65,11 +65,11 @@ def read(pod: dict[str, Any], root: str) -> list[tuple[Container, list[Want]]]:
 
 
 def repeat(new: dict[str, Any], old: dict[str, Any], root: str) -> list[str]:
-    """A manifest applied again still says what it said before the fall: make it say what the pod has (D05).
+    """A manifest that is applied again has the values from before the fallback: replace them with those of the pod
+    (D05).
 
-    Only where the steps that the old pod's annotation names lead exactly to the devices that it has; today's
-    ladder does not matter. Anything else is a change of a pod's devices, and the API server refuses that in
-    its own words.
+    Only where the steps that the old pod's annotation names lead exactly to the devices that it has; the current tiers
+    do not matter. Anything else is a change of a pod's devices, and the API server refuses that in its own words.
     """
     notes = requests.mapping(requests.mapping(old.get("metadata"), "metadata").get("annotations"), "annotations")
     taken = notes.get(names.FALLBACK_APPLIED)
@@ -106,10 +106,10 @@ def _resources(wants: Sequence[Want]) -> dict[str, int]:
     return {want.resource: want.count for want in wants}
 
 
-def _tier(profile: str, ladder: Sequence[str], steps: int) -> str:
-    if profile not in ladder:
+def _tier(profile: str, tiers: Sequence[str], steps: int) -> str:
+    if profile not in tiers:
         return profile
-    return ladder[min(ladder.index(profile) + steps, len(ladder) - 1)]
+    return tiers[min(tiers.index(profile) + steps, len(tiers) - 1)]
 
 
 def _targets(taken: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How far a pod may fall, in what order, and where: what people wrote about it (F07).
+"""The fallback configuration of a pod: tiers, their order, and the nodes that are considered (F07).
 
 A pod's annotation goes before its namespace's, and that before what the cluster is configured with.
 """
@@ -22,17 +22,17 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True)
 class FallbackOptions:
-    """The rules of one pod's fall."""
+    """The fallback configuration of one pod."""
 
     tiers: tuple[str, ...]
     chosen: bool = False
-    """Somebody asked for this ladder: only then slices made on demand fall back too (D01)."""
+    """The tiers were set explicitly: only then dynamic slices fall back too (D01)."""
     at_end: str = PEND
     keep_memory: bool = False
     nodes: tuple[tuple[str, str], ...] = ()
-    """Labels of the nodes that are looked at."""
+    """Labels of the nodes that are considered."""
     products: tuple[str, ...] = ()
-    """GPU products that are looked at; empty means all."""
+    """GPU products that are considered; empty means all."""
 
 
 Place = tuple[str, Mapping[str, str]]
@@ -42,16 +42,16 @@ Place = tuple[str, Mapping[str, str]]
 def read(
     pod: Mapping[str, str], namespace: Mapping[str, str], tiers: Sequence[str], offered: Collection[str] = ()
 ) -> FallbackOptions:
-    """`tiers` is the cluster's own ladder, `offered` what its nodes have as devices."""
+    """`tiers` are those of the cluster, `offered` the devices of its nodes."""
     places: tuple[Place, ...] = (("metadata.annotations[{}]", pod), ("annotation {} of the namespace", namespace))
-    ladder = _first(places, names.FALLBACK_TIERS)
+    written = _first(places, names.FALLBACK_TIERS)
     at_end = _first(places, names.FALLBACK_AT_END)
     keep = _first(places, names.FALLBACK_KEEP_MEMORY)
     nodes = _first(places, names.FALLBACK_NODES)
     products = _first(places, names.GPU_AFFINITY)
     return FallbackOptions(
-        tiers=_with_aliases(parse(ladder[1], ladder[0]) if ladder else tuple(tiers), offered),
-        chosen=ladder is not None,
+        tiers=_with_aliases(parse(written[1], written[0]) if written else tuple(tiers), offered),
+        chosen=written is not None,
         at_end=_one_of(at_end, (PEND, REJECT)) if at_end else PEND,
         keep_memory=keep is not None and _one_of(keep, ("true", "false")) == "true",
         nodes=tuple(_labels(*nodes)) if nodes else (),

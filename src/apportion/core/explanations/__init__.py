@@ -3,5 +3,5 @@
 explanation   the cheapest change that admits a pod, worked out in steps
 node_reasons  why each node cannot take it, kept up to date
 remedies      changes that would help, and how to make them in the core
-messages      refusals in words
+messages      refusals as text
 """

@@ -1,11 +1,11 @@
-"""Why not, and what would help: the cheapest change that admits a pod that fits nowhere.
+"""Why a pod fits nowhere, and the cheapest change that would admit it.
 
 Cheapest in this order: something smaller, another GPU model, pods to end, a rule to relax, a node to add. Each
 proposal is tried out on the fleet and taken back, so what is proposed works.
 
-An explanation looks at every node more than once, which takes a while in a large fleet. So it is cut into steps:
-between two of them others may be decided about, and nothing of it is left in the fleet. Nodes that change meanwhile
-are looked at again at the end, and the cheapest change is sought anew.
+An explanation looks at every node more than once, which takes a while in a large fleet. So it is divided into steps:
+between two steps other pods can be decided, and no trial change remains in the fleet. Nodes that change in the meantime
+are checked again at the end, and the cheapest change is computed again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal, Remedy, from_reasons, wants_of
 
-_MOST_NODES = 32  # looked at for pods to end or rules to relax
-_MOST_REPEATS = 2  # of a fleet that changes all the time a somewhat older picture is good enough
+_MOST_NODES = 32  # nodes that are checked for pods to end or rules to relax
+_MOST_REPEATS = 2  # if the fleet changes all the time, a slightly older state is good enough
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
 
 Steps = Generator[None, None, Refusal]
@@ -49,7 +49,7 @@ def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
 
 
 class Explanation:
-    """For one request, and all that ask for the same. It can be kept: if nothing has changed it costs nothing more."""
+    """For one class of requests. It can be kept: if nothing has changed, it costs nothing more."""
 
     def __init__(self, fleet: Fleet, request: Request, policy: Policy) -> None:
         self._survey = NodeReasons(fleet, request, policy)
@@ -161,8 +161,8 @@ def _decimal(milli: int) -> str:
 
 
 def _other_models(survey: NodeReasons) -> Proposals:
-    """A profile of another model that gives at least as much memory, the least of these first; another product where
-    the pod insists on one."""
+    """A profile of another model that gives at least as much memory, the least of these first; another product if the
+    pod requires a certain one."""
     request, fleet = survey.request, survey.fleet
     if request.slices:
         offered = yield from _offered(fleet)
@@ -184,7 +184,7 @@ def _asked_profiles(fleet: Fleet, request: Request) -> list[str]:
 
 
 def _offered(fleet: Fleet) -> Generator[None, None, set[str]]:
-    """Profiles that some GPU of the fleet can be cut into."""
+    """Profiles that some GPU of the fleet offers."""
     grids: set[Grid] = set()
     for number, node in enumerate(list(fleet), 1):
         grids.update(gpu.grid for gpu in node.gpus.values() if gpu.facts.mig)
@@ -235,7 +235,7 @@ def _victims(survey: NodeReasons, node: NodeState) -> Generator[None, None, tupl
         ended.append(pods[len(ended)])
         yield
     needed = list(ended)
-    for pod in sorted(ended, key=lambda pod: (-pod.priority, pod.uid)):  # whoever need not go, the most important first
+    for pod in sorted(ended, key=lambda pod: (-pod.priority, pod.uid)):  # pods that can stay, highest priority first
         fewer = [other for other in needed if other is not pod]
         if _fits_without(survey, node.name, fewer):
             needed = fewer
@@ -251,7 +251,7 @@ def _fits_without(survey: NodeReasons, node: NodeName, pods: list[Request]) -> b
 
 
 def _rules(survey: NodeReasons) -> Proposals:
-    """One rule whose absence suffices."""
+    """One rule without which the pod would fit."""
     tried: set[tuple[Code, str]] = set()
     for name in sorted(survey.reasons):
         reason = survey.reasons[name]
@@ -266,7 +266,7 @@ def _rules(survey: NodeReasons) -> Proposals:
 
 
 def _twins(survey: NodeReasons) -> Proposals:
-    """One more node like one that is there, one try per kind of node."""
+    """One more node like an existing one, one try per kind of node."""
     kinds: set[object] = set()
     for number, name in enumerate(sorted(survey.reasons), 1):
         if number % NODES_PER_STEP == 0:

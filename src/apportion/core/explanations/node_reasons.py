@@ -1,6 +1,6 @@
 """Why each node cannot take a pod, gathered in steps and kept up to date while the fleet changes in between.
 
-Whoever tries something out on the fleet does so in a `trial`: what a trial changes and takes back is no change.
+Trial changes of the fleet are made in a `trial`; what it changes and undoes does not count as a change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeReasons:
             self.reasons.clear()
         try:
             yield from self._look([node.name for node in self.fleet] if changed is None else sorted(changed))
-        except GeneratorExit:  # nobody waits for the rest
+        except GeneratorExit:  # closed before the end
             self._changed = None
             raise
 
@@ -62,7 +62,7 @@ class NodeReasons:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """What happens to the fleet in here is taken back. There is no pause within."""
+        """Changes of the fleet in this block are undone at its end. The block must not pause."""
         self._note_changes()
         mark = self.fleet.checkpoint()
         try:
@@ -80,7 +80,7 @@ class NodeReasons:
             self._changed |= changed
 
     def _looks_beyond_the_node(self) -> bool:
-        """What happens on one node can change the answer of another."""
+        """A change on one node can change the result for another."""
         return bool(self.request.rules.about_pods or self.request.rules.claims or self.fleet.apart)
 
 

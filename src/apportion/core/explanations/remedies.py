@@ -1,7 +1,7 @@
 """Changes that would admit a pod, and how to make them in the core.
 
-A remedy is data; `apply` makes it true on a fleet and gives back the request as it would have to be. Whoever
-proposes one tries it out first, so that an answer is never a guess.
+A remedy is data; `apply` makes it true on a fleet and gives back the request as it would have to be. Each remedy is
+tried out before it is proposed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from apportion.core.refusals import Remedy
 
 SMALLER, MODEL, QUOTA, FREE, RULE, ADD = "profile", "model", "quota", "free", "rule", "add"
 _NEW_NODE = "a-new-node"
-_CONDITION_TAINTS = "node.kubernetes.io/"  # what befell a node, not how it is built
+_CONDITION_TAINTS = "node.kubernetes.io/"  # set because of a node's condition, not of its configuration
 
 
 def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
@@ -67,7 +67,7 @@ def instead(request: Request, remedy: Remedy) -> Request:
 
 
 def with_product(rules: NodeRules, other: str) -> NodeRules:
-    """The rules with another GPU product in the place of those that they insist on."""
+    """The rules with another GPU product instead of those that they require."""
     label = names.GPU_PRODUCT_LABEL
     selector = tuple((key, other if key == label else value) for key, value in rules.selector)
     required = rules.required
@@ -113,7 +113,7 @@ def end_pod(fleet: Fleet, uid: PodUID) -> None:
 
 
 def add_twin(fleet: Fleet, like: NodeName) -> NodeName:
-    """A new, empty node that is built like an existing one; its name."""
+    """Add an empty node like an existing one; returns its name."""
     state = fleet.nodes[like]
     assert state.facts is not None
     name = _free_name(fleet.nodes)

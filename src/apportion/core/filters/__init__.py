@@ -1,7 +1,7 @@
 """Which nodes can take a pod: kube-scheduler's node rules first, then the GPUs.
 
-`feasible` looks at every node and says for each one that cannot which rule stands in the way. What concerns
-all nodes at once (other pods, volumes) is worked out once per request in `Checks`.
+`feasible` looks at every node and says for each excluded node which rule excludes it. What concerns
+all nodes at once (other pods, volumes) is computed once per request in `Checks`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FilterResult(NamedTuple):
 
 
 class Checks:
-    """All rules for one request on the fleet as it stands now."""
+    """All rules for one request on the current fleet."""
 
     __slots__ = ("_everywhere", "_fleet", "_neighbours", "_request", "_spread")
 
@@ -36,7 +36,7 @@ class Checks:
         self._neighbours = podaffinity.prepare(fleet, request)
 
     def against(self, node: NodeState) -> Reason | None:
-        """The first rule that keeps this pod off this node, None if it may run there."""
+        """The first rule that excludes this node for the pod, None if it can run there."""
         return self.against_node(node) or gpus.against(node, self._request)
 
     def against_node(self, node: NodeState) -> Reason | None:

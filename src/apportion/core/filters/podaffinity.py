@@ -1,6 +1,6 @@
 """Rules about which pods may share a topology domain: near these, apart from those.
 
-As in kube-scheduler the pods that are there are counted once per request, by topology pair (label key and
+As in kube-scheduler existing pods are counted once per request, by topology pair (label key and
 value). Then each node only looks up its own pairs.
 """
 
@@ -20,7 +20,7 @@ Pair = tuple[str, str]
 
 
 class Neighbours(NamedTuple):
-    """What the pods that are there mean for one request."""
+    """What the existing pods mean for one request."""
 
     near: Counter[Pair]
     apart: Counter[Pair]
@@ -29,7 +29,7 @@ class Neighbours(NamedTuple):
 
 
 def prepare(fleet: Fleet, request: Request) -> Neighbours | None:
-    """None if neither the request nor any pod that is there has such a rule."""
+    """None if neither the request nor any existing pod has such a rule."""
     rules = request.rules
     if not (rules.affinity or rules.anti_affinity or fleet.apart):
         return None
@@ -61,7 +61,7 @@ def _near_enough(labels: Mapping[str, str], terms: Sequence[PodAffinityTerm], kn
         return False
     if all(known.near[term.topology_key, labels[term.topology_key]] for term in terms):
         return True
-    return known.first_of_its_kind  # nobody to be near to yet, and the pod would be near to itself
+    return known.first_of_its_kind  # no pod matches yet, and the pod matches its own terms
 
 
 def _count(
@@ -96,16 +96,5 @@ def _kept_apart(fleet: Fleet, request: Request) -> Counter[Pair]:
 
 
 def matches(fleet: Fleet, term: PodAffinityTerm, owner: Request, other: Request) -> bool:
-    """Does the owner's term speak about the other pod?"""
-    if term.label_selector is None or not _in_scope(fleet, term, owner, other.namespace):
-        return False
-    return term.label_selector.matches(other.labels)
-
-
-def _in_scope(fleet: Fleet, term: PodAffinityTerm, owner: Request, namespace: str) -> bool:
-    if not term.namespaces and term.namespace_selector is None:
-        return namespace == owner.namespace
-    if namespace in term.namespaces:
-        return True
-    selector = term.namespace_selector
-    return selector is not None and selector.matches(fleet.namespaces.get(namespace, {}))
+    """Does the owner's term select the other pod?"""
+    return term.selects(other.namespace, other.labels, owner=owner.namespace, namespaces=fleet.namespaces)

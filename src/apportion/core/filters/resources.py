@@ -9,7 +9,7 @@ from apportion.core.reasons import Code, Reason
 
 
 def against(node: NodeState, request: Request) -> Reason | None:
-    """Everything but what the GPU rules say better in their own numbers."""
+    """Everything except the resources that the GPU rules check with their own numbers."""
     if node.free(PODS) < 1:
         return Reason(Code.PODS, PODS, 1, node.free(PODS), _total(node, PODS))
     for resource, need in request.resources.items():

@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from apportion.apis.pods import SpreadConstraint
 from apportion.apis.request import Request
-from apportion.apis.taints import untolerated
 from apportion.core.facts import NodeFacts
-from apportion.core.filters import nodes
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
@@ -46,8 +44,9 @@ def _domains(fleet: Fleet, request: Request, constraint: SpreadConstraint, hard:
     for node in fleet:
         facts = node.facts
         assert facts is not None
-        # A node without all the keys is outside of the game, as is one that the pod may not use anyway.
-        if all(other.topology_key in facts.labels for other in hard) and _included(facts, request, constraint):
+        # Nodes that lack one of the keys do not count, nor do those that the pod may not use anyway.
+        counted = all(other.topology_key in facts.labels for other in hard)
+        if counted and request.rules.spreads_over(constraint, facts.name, facts.labels, facts.taints):
             value = facts.labels[constraint.topology_key]
             counts[value] = counts.get(value, 0) + _matching(node, request, constraint)
     enough = len(counts) >= (constraint.min_domains or 1)
@@ -60,19 +59,8 @@ def _domains(fleet: Fleet, request: Request, constraint: SpreadConstraint, hard:
     )
 
 
-def _included(facts: NodeFacts, request: Request, constraint: SpreadConstraint) -> bool:
-    if constraint.node_affinity_policy == "Honor" and nodes.against_labels(facts, request) is not None:
-        return False
-    if constraint.node_taints_policy != "Honor":
-        return True
-    return untolerated(facts.taints, request.rules.tolerations) is None
-
-
 def _matching(node: NodeState, request: Request, constraint: SpreadConstraint) -> int:
-    selector = constraint.label_selector
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return 0  # kube-scheduler counts nothing for a selector that would match everything
     return sum(
-        pod.namespace == request.namespace and not pod.terminating and selector.matches(pod.labels)
+        pod.namespace == request.namespace and not pod.terminating and constraint.counts(pod.labels)
         for pod in node.pods.values()
     )

@@ -26,7 +26,7 @@ def anywhere(fleet: Fleet, request: Request) -> Reason | None:
     for name in request.rules.claims:
         key = f"{request.namespace}/{name}"
         claim = storage.claims.get(key)
-        # What was chosen for another pod and is not visible yet may still fail, so nobody else relies on it.
+        # What was chosen for another pod and is not visible yet may still fail, so no other pod relies on it.
         if claim is None or claim.deleting or key in storage.chosen:
             return Reason(Code.VOLUME_CLAIM, name)
         if claim.volume:

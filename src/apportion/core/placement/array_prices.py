@@ -1,4 +1,4 @@
-"""The prices of `node_prices`, for many nodes at once. Every line has its twin there.
+"""The prices of `node_prices`, for many nodes at once. Every line has its counterpart there.
 
 Mostly only a few nodes have changed, so what counts is the number of array operations, not their length: rows are
 taken out of an array once, and what does not depend on the request is kept.

@@ -91,7 +91,7 @@ def _share_ways(node: NodeState, before: Room, request: Request, policy: Policy,
 
 
 def _several(node: NodeState, ranked: list[int], wanted: int) -> tuple[int, ...] | None:
-    """The best GPUs of one pod, with no more fresh ones among them than the kubelet can still hand out."""
+    """The best GPUs of one pod, with no more fresh ones among them than the kubelet can still allocate."""
     gpus = list(node.shareable())
     fresh = node.free(NVIDIA_GPU)
     chosen: list[int] = []

@@ -88,7 +88,7 @@ class NodeTable:
         self.mib: Numbers = np.zeros((count, width), np.int64)
         self.memory: Numbers = np.zeros((count, width), np.int64)
         self.products: list[str] = []
-        self.spotless = np.zeros(count, np.bool_)  # nodes that turn nobody away: no cordon, no taint
+        self.spotless = np.zeros(count, np.bool_)  # nodes that exclude no pod: no cordon, no taint
         self._product_number: dict[str, int] = {}
         for number, node in enumerate(self.rows):
             self._write(number, node)

@@ -1,4 +1,4 @@
-"""What a pod would rather have: preferred node labels, taints it would rather avoid, pods it likes near or far.
+"""What a pod would rather have: node labels, no PreferNoSchedule taints, affinity and anti-affinity to pods.
 
 A preference outweighs the packing policy, and never keeps a pod from running.
 """

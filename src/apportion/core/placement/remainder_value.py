@@ -1,10 +1,10 @@
 """What a part of a GPU is worth to the requests that usually come.
 
-Fractions of a GPU are a cutting-stock problem: which sizes go together on one GPU so that the fewest GPUs are
-needed? The linear program behind it prices every size (a size that pairs well with others is cheap, one that
-spoils a GPU is dear), and a remainder is worth the best set of sizes that still fits into it. The program is
-solved by column generation: start from GPUs cut into equal parts and add whichever cut the current prices
-favour, until none is better.
+Fractions of a GPU are a cutting-stock problem: which sizes go together on one GPU so that the fewest GPUs are needed?
+The linear program behind it prices every size (a size that combines well with others is cheap, one that leaves unusable
+remainders is expensive), and a remainder is worth the best set of sizes that still fits into it. The program is solved
+by column generation: start from GPUs cut into equal parts and add whichever cut the current prices favour, until none
+is better.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _prices(sizes: npt.NDArray[np.int64], demand: Floats) -> Floats:
 
 
 def _best_fill(sizes: npt.NDArray[np.int64], prices: Floats) -> tuple[Floats, list[int]]:
-    """For each capacity the dearest set of sizes that fits, and the size put in last (-1: none)."""
+    """For each capacity the most expensive set of sizes that fits, and the size put in last (-1: none)."""
     fill = np.zeros(_STEPS + 1)
     last = [-1] * (_STEPS + 1)
     for capacity in range(1, _STEPS + 1):

@@ -1,7 +1,7 @@
 """What is usually asked for: a histogram of recent requests.
 
-Learned as pods come, with decay: once the weights add up to a full window all are halved, so that old habits
-fade. Or given, from a list of requests. A pod counts once, however often it is tried.
+Learned as pods come, with decay: once the weights add up to a full window all are halved, so that old requests lose
+weight. Or given, from a list of requests. A pod counts once, however often it is tried.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REMEMBERED = 1 << 16
 
 
 class Kind(NamedTuple):
-    """Requests that are alike for the purpose: CPU, GPUs, milli of each, and the products they insist on."""
+    """Requests that are alike for the purpose: CPU, GPUs, milli of each, and the products they require."""
 
     cpu: int
     gpus: int

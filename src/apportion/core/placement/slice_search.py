@@ -1,10 +1,9 @@
 """Several slices of one pod, placed together on the GPUs of one node.
 
-First the cheap way: largest slice first, each on the place that the policy likes best, then on the place that
-spoils least for others. Where both run into a wall the search becomes exact. A GPU can take certain maximal
-sets of slices; going from GPU to GPU it keeps every set of slices that may still be left to place, drops those
-that contain another one, and those that the remaining GPUs could not take even if slices were sand. If a legal
-combination exists it is found.
+First the cheap way: largest slice first, each on the place that the policy ranks first, then on the place that blocks
+the fewest others. If both fail, the search becomes exact. A GPU can take certain maximal sets of slices; going from GPU
+to GPU it keeps every set of slices that may still be left to place, drops those that contain another one, and those
+that exceed an upper bound for the remaining GPUs. If a legal combination exists it is found.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ def _trace_back(steps: list[tuple[Table, Table, Table]], left: Table, gpus: int)
 
 
 def _minimal(left: Table) -> Table:
-    """Rows that contain no other row: whoever can place more need not look at them."""
+    """Rows that contain no other row; the others need not be considered."""
     order = np.argsort(left.sum(axis=1), kind="stable")
     if len(left) > _DOMINANCE_UP_TO:
         return order

@@ -1,6 +1,6 @@
-"""Tells the cluster what this node has: the NodeAccelerator object, kept as it should be.
+"""Publishes the GPUs of this node in its NodeAccelerator, and keeps the object up to date.
 
-The object is watched, so that whatever others change or delete comes back.
+The object is watched, so that changes and deletions by others are reverted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AcceleratorReport:
         self.informer.on_change(lambda _old, new: self._shown(new))
 
     async def publish(self, state: NodeState, node_uid: str) -> None:
-        """Write the object if it says anything else."""
+        """Write the object if it differs."""
         current = self._current()
         old = current.status if current else NodeAcceleratorStatus()
         status = to_wire(status_of(state, self._agent(), old.conditions, clock.timestamp()))
@@ -50,7 +50,7 @@ class AcceleratorReport:
         await self._patch(_change({**_EMPTY, **status}, to_wire(old)))
 
     async def retire(self) -> None:
-        """The last word of an agent that is stopped in order."""
+        """The last report of an agent that shuts down."""
         if self._current() is not None:
             await self._patch({"conditions": [to_wire(ready_condition(STOPPED, clock.timestamp()))]})
 

@@ -90,7 +90,7 @@ class ClaimStore:
         return await self._patch(claim.name, {"metadata": version, "spec": spec})
 
     async def remove(self, claim: AllocationClaim) -> None:
-        """Let the claim go for good. Twice does no harm."""
+        """Delete the claim and remove its finalizer; safe to repeat."""
         with contextlib.suppress(errors.NotFound):
             await self._remove(claim)
         if self.informer.get(claim.name, self._namespace) is not None:
@@ -103,7 +103,7 @@ class ClaimStore:
                 kinds.ALLOCATION_CLAIMS, claim.name, namespace=self._namespace, uid=claim.metadata.uid
             )
             if answer.get("kind") != kinds.ALLOCATION_CLAIMS.kind:
-                return  # nothing held it back
+                return  # it had no finalizer
             current = msgspec.convert(answer, AllocationClaim)
         await self._drop_finalizer(current)
 

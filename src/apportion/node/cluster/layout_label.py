@@ -18,7 +18,7 @@ class LayoutStateLabel:
         self._node = node
 
     async def show(self, state: str, labels: Mapping[str, str]) -> None:
-        """Write the label if it says anything else; an empty state takes it away."""
+        """Write the label if it differs; an empty state removes it."""
         if labels.get(names.MIG_CONFIG_STATE_LABEL, "") == state:
             return
         change = {"metadata": {"labels": {names.MIG_CONFIG_STATE_LABEL: state or None}}}

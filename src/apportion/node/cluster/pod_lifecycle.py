@@ -1,7 +1,7 @@
-"""When is a container over for good? Decided from what the API says of its pod, nothing else.
+"""When has a container ended for good? Decided only from its pod in the API.
 
 A slice is kept as long as one of its containers may run again. A restart in place keeps it; a container
-that ended and will never be started again gives it up, also while its pod lives on.
+that ended and will never be started again releases it, also while its pod keeps running.
 """
 
 from __future__ import annotations

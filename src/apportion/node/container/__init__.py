@@ -1,1 +1,1 @@
-"""Facing the containers: what they get before they start (CDI), whether they run, what is taken back."""
+"""Containers: what they get before they start (CDI), whether they run, and the release of their slices."""

@@ -1,4 +1,4 @@
-"""Does anything of a pod still run? The kernel knows, whatever the API says.
+"""Do processes of a pod still run? Read from the kernel, independent of the API.
 
 A pod that was deleted by force is gone from the API while its processes go on and hold their slice. Its
 cgroup folder is named after its uid: `pod<uid>` with the cgroupfs driver,

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 def allocate(resource: str, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
-    """The answer to Allocate: a name that PreStartContainer will give a meaning to."""
+    """The answer to Allocate: a CDI name that PreStartContainer will define."""
     name = cdi.qualified(cdi.device_name(resource, ids))
     return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=name)])
 
@@ -157,7 +157,7 @@ class Preparation:
             self._folder.write(name, owner, self._driver.environment(listed), mounts=mounts, devices=devices)
 
     async def _tell(self, found: list[AllocationClaim], error: Exception) -> str:
-        """Show on the claims what went wrong; the text goes to the kubelet as well."""
+        """Report an error on the claims; the kubelet gets the same text."""
         text = str(error)
         for claim in found:
             state = (self._store.get(claim.name) or claim).state

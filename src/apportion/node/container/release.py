@@ -1,7 +1,7 @@
-"""Taking back what containers no longer need: CDI files, then slices, then claims.
+"""Releases what containers no longer need: CDI files, then slices, then claims.
 
-Works pod by pod, woken by changes and looked at again every few seconds, so that nothing depends on
-having seen an event. A pod is over when the API says so (by uid, never by name) and the kernel agrees.
+Works pod by pod, after changes and every few seconds, so that nothing depends on having seen an event. A pod is over
+when the API says so (by uid, never by name) and the kernel agrees.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Release:
         return claimed | {entry.pod_uid for entry in self._records} | self._folder.pods()
 
     async def reconcile(self, uid: PodUID) -> float | None:
-        """Release what is over; returns seconds until the next look if something is about to be over."""
+        """Release what is over; returns the seconds until the next check if something is about to end."""
         async with self._locks.pod(uid):
             found = self._store.of_pod(uid)
             reference = found[0].spec.pod_ref if found else None

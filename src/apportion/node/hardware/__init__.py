@@ -1,1 +1,1 @@
-"""Facing the GPUs: drivers, slices and their records, static layouts."""
+"""GPUs: drivers, slices and their records, static layouts."""

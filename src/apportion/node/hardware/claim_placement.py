@@ -1,6 +1,6 @@
 """A place for each claim: one that loses an overlap moves to another place of the node, or its pod is evicted.
 
-Two schedulers that both believe they lead can claim one place twice, and the hardware can refuse what should
+Two schedulers that both act as the leader can claim one place twice, and the hardware can refuse what should
 fit, for example because slices that others created use up a limit. A claim whose place cannot be had gets
 another place of the node if there is one; otherwise its pod is evicted with the reason, so that its controller
 creates a new one that is scheduled again.
@@ -95,7 +95,7 @@ class ClaimPlacement:
             raise Refused(f"claim {claim.name}: spec.migPlacement: {place.start}+{place.size} is impossible: {text}")
 
     async def _await_handover(self, claim: AllocationClaim, place: Place) -> None:
-        """An entry whose claim just went is struck out in a moment: that is no overlap."""
+        """The entry of a claim that was just deleted is removed in a moment: that is no overlap."""
         end = asyncio.get_running_loop().time() + HANDOVER_SECONDS
         while asyncio.get_running_loop().time() < end:
             rival = self._records.overlapping(claim.name, place)

@@ -1,8 +1,7 @@
 """Static layouts of GPUs, as the Node's annotation `run.ai/mig.config` says.
 
-The layout of a GPU changes only while it is empty: no slices, and none claimed. Until then it keeps its slices,
-those in use stay healthy for their pods, and the free ones are no longer given away, so that it does become
-empty.
+The layout of a GPU changes only while it is empty: no slices, and none claimed. Until then it keeps its slices, those
+in use stay healthy for their pods, and the free ones are no longer allocated, so that it becomes empty.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the agent needs from hardware that can be cut into slices.
+"""What the agent needs from hardware that can be partitioned into slices.
 
-A partitioner knows the GPUs of one node, what they can be cut into and where, and cuts them. It knows
+A partitioner knows the GPUs of one node with their profiles and placements, and creates slices on them. It knows
 nothing of pods, claims or the kubelet; the agent knows nothing of NVML. Slices are addressed by their
 place (GPU, profile, start), because a place is known before a slice exists and its uuid is not.
 
@@ -25,7 +25,7 @@ from apportion.apis.identities import DeviceUUID
 
 @dataclass(frozen=True)
 class ProfileFacts:
-    """One way to cut a GPU: `size` units, from any of `starts`, at most `limit` times per GPU (0: as places allow).
+    """One profile: `size` units, from any of `starts`, at most `limit` times per GPU (0: as places allow).
 
     `gi_index` and `ci_index` are NVML's enum values of the profile and of the compute instance that fills it.
     """
@@ -40,7 +40,7 @@ class ProfileFacts:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. It can be cut only if `sliced` (MIG mode is on); `fault` says why it is not healthy.
+    """One GPU. It can be divided only if `sliced` (MIG mode is on); `fault` says why it is not healthy.
 
     `fixed` are static slices: containers get these, and no others are created on this GPU.
     It is None if the GPU has no static layout.
@@ -90,7 +90,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a GPU is to be: whole, or cut into exactly these slices, or (none) cut on demand."""
+    """The layout of a GPU: whole, or exactly these slices, or (none) slices on demand."""
 
     sliced: bool
     places: tuple[Place, ...] = ()
@@ -173,7 +173,7 @@ class Process:
 
 @runtime_checkable
 class Measures(Protocol):
-    """A partitioner that can tell who uses its GPUs."""
+    """A partitioner that can list the processes on its GPUs."""
 
     async def processes(self) -> Sequence[Process]:
         """Every process on every GPU that answers, with the memory that it uses."""

@@ -1,9 +1,9 @@
 """The agent's own records of the slices it makes, kept on the node's disk.
 
-An entry reserves a place and is struck out only after its claim is gone. `making` is written directly
-before the slice is made, the uuid directly after. So whatever instruction the agent dies at, the records say
-which places are spoken for and which slices on the GPUs are ours: the one with the entry's uuid, or, while
-it was being made, the one at the entry's place. Any other slice belongs to another program and is not changed.
+An entry reserves a place and is removed only after its claim is gone. `making` is written directly before the slice is
+made, the uuid directly after. So at whatever point the agent is killed, the records say which places are reserved and
+which slices on the GPUs are ours: the one with the entry's uuid, or, while it was being made, the one at the entry's
+place. Any other slice belongs to another program and is not changed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SliceRecords:
         self._entries: dict[ClaimName, SliceRecord] = {}
 
     def load(self) -> None:
-        """Records that cannot be read count as lost: the claims' status is the second witness."""
+        """Records that cannot be read count as lost: they are restored from the status of the claims."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             entries = msgspec.json.decode(self._path.read_bytes(), type=list[SliceRecord])
@@ -88,6 +88,6 @@ class SliceRecords:
         return len(self._entries)
 
     def _save(self, entries: dict[ClaimName, SliceRecord]) -> None:
-        # First the disk, then the memory: a full disk must not leave us believing what is not written.
+        # First the disk, then the memory: if the disk is full, the memory must not have more than the file.
         atomic_files.write(self._path, msgspec.json.encode(list(entries.values())))
         self._entries = entries

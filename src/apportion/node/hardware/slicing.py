@@ -1,7 +1,7 @@
 """One claim, one slice: made at most once, adopted if it is there, destroyed only if it is ours.
 
-The last judge of who gets a place is here, because every slice of the node passes through here: a place
-that another claim's entry covers is taken, whatever any scheduler believed.
+The final decision about a place is made here, because every slice of the node is created here: a place that another
+claim's entry covers is taken, whatever any scheduler decided.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Slicing:
         return found.uuid if found else DeviceUUID("")
 
     async def make(self, entry: SliceRecord) -> DeviceUUID:
-        """The uuid of the slice that the entry speaks of, made if need be.
+        """The uuid of the entry's slice, which is created if necessary.
 
         PlaceTaken if it cannot be had there, for whatever reason: then nothing of ours is there.
         """
@@ -56,7 +56,7 @@ class Slicing:
             if found is not None and found.uuid:
                 made = found
             else:
-                if found is not None:  # half made when the agent died
+                if found is not None:  # incomplete: the agent was killed
                     await self._driver.destroy(entry.place)
                 made = await self._create(entry)
             self._records.put(msgspec.structs.replace(entry, uuid=made.uuid, making=False))

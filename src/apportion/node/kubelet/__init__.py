@@ -1,1 +1,1 @@
-"""Facing the kubelet: device plugins, registration, and what its device checkpoint records."""
+"""The kubelet: device plugins, registration, and what its device checkpoint records."""

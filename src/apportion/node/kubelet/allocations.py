@@ -1,4 +1,4 @@
-"""Whose device ids are these? The kubelet's checkpoint says it."""
+"""Which pod holds which device ids, from the kubelet's checkpoint."""
 
 from __future__ import annotations
 

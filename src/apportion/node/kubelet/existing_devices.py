@@ -2,7 +2,7 @@
 
 Their ids are their uuids, an ordinary scheduler counts them, no claim is written. What a container sees is
 still decided in `PreStartContainer`: only then does the kubelet's record name everything that it holds, and
-of several lists in the environment a runtime would keep but one.
+of several lists in the environment a runtime would keep only one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ExistingDevices:
         return preparation.allocate(resource, ids)
 
     async def prepare(self, resource: str, ids: Sequence[str]) -> None:
-        """Write down, for the runtime, everything that the container holds which has these ids."""
+        """Write a CDI file with all devices of the container that holds these ids."""
         holder = await self._allocations.holder(resource, ids, patience=self._patience)
         container = await self._last_container.of(holder.pod_uid, holder.containers)
         recorded = self._allocations.holdings(names_existing_devices, holder.pod_uid)

@@ -41,7 +41,7 @@ Obj = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The object that a token lives and dies with: a pod, a secret or a node."""
+    """The object that a token is bound to: a pod, a secret or a node."""
 
     kind: str
     name: str
@@ -59,7 +59,7 @@ class Issued:
 
 
 class Tokens:
-    """Issues tokens and tells whose they are."""
+    """Issues tokens and identifies their users."""
 
     def __init__(self, store: Store, *, clock: Clock = utc_now, key: bytes | None = None) -> None:
         self._store = store

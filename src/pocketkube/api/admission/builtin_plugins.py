@@ -37,7 +37,7 @@ _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 class Builtin:
-    """All plugins; `authorizer` makes sure that nobody hands out rights that they do not have."""
+    """All plugins; `authorizer` makes sure that nobody grants rights that they do not have."""
 
     def __init__(self, store: Store, authorizer: Rbac | None = None, *, with_controllers: bool = False) -> None:
         self._with_controllers = with_controllers
@@ -208,7 +208,7 @@ class Builtin:
 
 
 def _hold_back(attrs: Attributes, obj: Obj) -> None:
-    """Until the controllers of nodes and volumes know better."""
+    """The not-ready taint and protection finalizers, which only controllers remove."""
     if attrs.resource.model == _NODES:
         _wait_until_ready(obj.setdefault("spec", {}))
     if (finalizer := _PROTECTED.get(attrs.resource.model or "")) is not None:

@@ -55,7 +55,7 @@ class Account:
 
 
 class QuotaLedger:
-    """The accounts of all quotas; `on_change` is told the namespace and name of each that moves."""
+    """The accounts of all quotas; `on_change` is called with namespace and name of each one that changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -15,7 +15,7 @@ Obj = dict[str, Any]
 
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105  a path
 ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
-# A little more than an hour, which is how a kubelet tells a default token from one with a wish.
+# A little more than an hour, by which a kubelet recognizes a default token.
 TOKEN_SECONDS = 3607
 
 _ACCOUNTS = Bucket("", "serviceaccounts")

@@ -263,7 +263,7 @@ def _module(name: str) -> types.ModuleType:
 
 @functools.cache
 def _package() -> str:
-    """A package of ours over the files of lightkube-models, with our own idea of what a dataclass is."""
+    """A package of ours over the files of lightkube-models, with a `dataclass` decorator of our own."""
     parent = importlib.machinery.PathFinder.find_spec("lightkube", sys.path)
     inside = importlib.machinery.PathFinder.find_spec(
         "lightkube.models", parent.submodule_search_locations if parent else []

@@ -23,7 +23,7 @@ class Strictness(Protocol):
 
 
 class Content:
-    """The meeting place of models, tables of defaults and the schemas of custom kinds."""
+    """Combines the models, the tables of defaults and the schemas of custom kinds."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -1,7 +1,7 @@
 """Custom kinds: a stored CustomResourceDefinition is a served resource, at once.
 
 Names are accepted and the definition is Established in the same write that stores it, so that a client
-which was told of its success can use the kind. A definition that goes away takes its objects with it.
+which was told of its success can use the kind. Deleting a definition deletes its objects.
 """
 
 from __future__ import annotations

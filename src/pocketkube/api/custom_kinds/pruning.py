@@ -1,4 +1,4 @@
-"""Pruning: a structural schema forgets every field that it does not know, unless told to preserve it."""
+"""Pruning: fields that a structural schema does not name are removed, unless it preserves them."""
 
 from __future__ import annotations
 

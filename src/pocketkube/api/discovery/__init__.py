@@ -1,1 +1,1 @@
-"""What the server serves, told to clients: discovery documents and OpenAPI."""
+"""What the server serves, as documents for clients: discovery and OpenAPI."""

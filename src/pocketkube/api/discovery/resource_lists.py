@@ -1,4 +1,4 @@
-"""What the server serves, told to clients: the legacy lists and aggregated discovery.
+"""Discovery documents: the legacy lists and aggregated discovery.
 
 Pure functions from the registry to documents. Clients that understand aggregated discovery learn
 everything from `/api` and `/apis`; older ones walk through the group versions one by one.

@@ -54,7 +54,7 @@ def element(node: Node, item: Any) -> str:
 
 
 def of_object(node: Node, value: Any) -> Paths:
-    """Every path that a configuration speaks about."""
+    """Every path that a configuration contains."""
     found: Paths = set()
     _collect(node, value, (), found)
     return found

@@ -97,7 +97,7 @@ FieldsOf = Callable[[Bucket, dict[str, Any]], Mapping[str, str]]
 Listener = Callable[[Change], None]
 
 
-class _Shelf:
+class _BucketState:
     """The objects, the past and the listeners of one bucket."""
 
     __slots__ = ("floor", "history", "listeners", "objects", "order")
@@ -117,30 +117,30 @@ class Store:
         self.revision = FIRST_REVISION
         self._fields_of = fields_of or (lambda _bucket, _obj: {})
         self._history = history
-        self._shelves: dict[Bucket, _Shelf] = {}
+        self._buckets: dict[Bucket, _BucketState] = {}
 
     # Reading
 
     def get(self, bucket: Bucket, namespace: str, name: str) -> Stored | None:
-        return self._shelf(bucket).objects.get(Key(namespace, name))
+        return self._state(bucket).objects.get(Key(namespace, name))
 
     def items(self, bucket: Bucket, namespace: str = "") -> list[Stored]:
         """Current objects in key order; all namespaces if none is given."""
-        shelf = self._shelf(bucket)
-        objects = shelf.objects
-        return [objects[key] for key in _order(shelf) if not namespace or key.namespace == namespace]
+        state = self._state(bucket)
+        objects = state.objects
+        return [objects[key] for key in _order(state) if not namespace or key.namespace == namespace]
 
     def items_at(self, bucket: Bucket, namespace: str, revision: int) -> list[Stored]:
         """The same as it was at an earlier revision."""
         if revision > self.revision:
             raise Future
-        shelf = self._shelf(bucket)
-        if revision < shelf.floor:
-            raise Compacted(shelf.floor)
-        if not shelf.history or shelf.history[-1].revision <= revision:
+        state = self._state(bucket)
+        if revision < state.floor:
+            raise Compacted(state.floor)
+        if not state.history or state.history[-1].revision <= revision:
             return self.items(bucket, namespace)
-        objects = dict(shelf.objects)
-        for change in reversed(shelf.history):
+        objects = dict(state.objects)
+        for change in reversed(state.history):
             if change.revision <= revision:
                 break
             if change.old is None:
@@ -150,62 +150,62 @@ class Store:
         return [objects[key] for key in sorted(objects) if not namespace or key.namespace == namespace]
 
     def count(self, bucket: Bucket) -> int:
-        return len(self._shelf(bucket).objects)
+        return len(self._state(bucket).objects)
 
     def buckets(self) -> Iterator[Bucket]:
-        return iter(tuple(self._shelves))
+        return iter(tuple(self._buckets))
 
     # Writing
 
     def create(self, bucket: Bucket, namespace: str, name: str, obj: dict[str, Any]) -> Stored:
         """Keep a new object; its `metadata.resourceVersion` is stamped in place."""
-        shelf, key = self._shelf(bucket), Key(namespace, name)
-        if key in shelf.objects:
+        state, key = self._state(bucket), Key(namespace, name)
+        if key in state.objects:
             raise Exists(name)
         stored = self._stamp(bucket, key, obj)
-        shelf.objects[key] = stored
-        shelf.order = None
-        self._publish(shelf, Change("ADDED", stored.revision, stored, None))
+        state.objects[key] = stored
+        state.order = None
+        self._publish(state, Change("ADDED", stored.revision, stored, None))
         return stored
 
     def update(
         self, bucket: Bucket, namespace: str, name: str, obj: dict[str, Any], *, expected: int | None = None
     ) -> Stored:
         """Replace an object, if it is still at the expected revision."""
-        shelf, key = self._shelf(bucket), Key(namespace, name)
-        old = self._current(shelf, key, expected)
+        state, key = self._state(bucket), Key(namespace, name)
+        old = self._current(state, key, expected)
         stored = self._stamp(bucket, key, obj)
-        shelf.objects[key] = stored
-        self._publish(shelf, Change("MODIFIED", stored.revision, stored, old))
+        state.objects[key] = stored
+        self._publish(state, Change("MODIFIED", stored.revision, stored, old))
         return stored
 
     def delete(self, bucket: Bucket, namespace: str, name: str, *, expected: int | None = None) -> Stored:
         """Remove an object and answer its last state, which carries the revision of the deletion."""
-        shelf, key = self._shelf(bucket), Key(namespace, name)
-        old = self._current(shelf, key, expected)
+        state, key = self._state(bucket), Key(namespace, name)
+        old = self._current(state, key, expected)
         last = self._stamp(bucket, key, old.decode())
-        del shelf.objects[key]
-        shelf.order = None
-        self._publish(shelf, Change("DELETED", last.revision, last, old))
+        del state.objects[key]
+        state.order = None
+        self._publish(state, Change("DELETED", last.revision, last, old))
         return last
 
     # Watching
 
     def changes(self, bucket: Bucket, since: int) -> list[Change]:
         """What happened after a revision, oldest first."""
-        shelf = self._shelf(bucket)
-        if since < shelf.floor:
-            raise Compacted(shelf.floor)
+        state = self._state(bucket)
+        if since < state.floor:
+            raise Compacted(state.floor)
         newer = 0
-        for change in reversed(shelf.history):
+        for change in reversed(state.history):
             if change.revision <= since:
                 break
             newer += 1
-        return list(islice(shelf.history, len(shelf.history) - newer, None))
+        return list(islice(state.history, len(state.history) - newer, None))
 
     def listen(self, bucket: Bucket, listener: Listener) -> Callable[[], None]:
         """Call the listener with every later change, at once and in order; answers how to stop that."""
-        listeners = self._shelf(bucket).listeners
+        listeners = self._state(bucket).listeners
         listeners.append(listener)
 
         def stop() -> None:
@@ -217,16 +217,16 @@ class Store:
     def compact(self, revision: int | None = None) -> None:
         """Forget the past up to a revision (default: all of it)."""
         floor = min(self.revision if revision is None else revision, self.revision)
-        for shelf in self._shelves.values():
-            while shelf.history and shelf.history[0].revision <= floor:
-                shelf.history.popleft()
-            shelf.floor = max(shelf.floor, floor)
+        for state in self._buckets.values():
+            while state.history and state.history[0].revision <= floor:
+                state.history.popleft()
+            state.floor = max(state.floor, floor)
 
-    def _shelf(self, bucket: Bucket) -> _Shelf:
-        shelf = self._shelves.get(bucket)
-        if shelf is None:
-            shelf = self._shelves[bucket] = _Shelf(FIRST_REVISION)
-        return shelf
+    def _state(self, bucket: Bucket) -> _BucketState:
+        state = self._buckets.get(bucket)
+        if state is None:
+            state = self._buckets[bucket] = _BucketState(FIRST_REVISION)
+        return state
 
     def _stamp(self, bucket: Bucket, key: Key, obj: dict[str, Any]) -> Stored:
         revision = self.revision + 1
@@ -243,23 +243,23 @@ class Store:
         self.revision = revision  # only after the encoder accepted the object
         return stored
 
-    def _current(self, shelf: _Shelf, key: Key, expected: int | None) -> Stored:
-        old = shelf.objects.get(key)
+    def _current(self, state: _BucketState, key: Key, expected: int | None) -> Stored:
+        old = state.objects.get(key)
         if old is None:
             raise Missing(key.name)
         if expected is not None and old.revision != expected:
             raise Stale(key.name)
         return old
 
-    def _publish(self, shelf: _Shelf, change: Change) -> None:
-        shelf.history.append(change)
-        if len(shelf.history) > self._history:
-            shelf.floor = shelf.history.popleft().revision
-        for listener in tuple(shelf.listeners):
+    def _publish(self, state: _BucketState, change: Change) -> None:
+        state.history.append(change)
+        if len(state.history) > self._history:
+            state.floor = state.history.popleft().revision
+        for listener in tuple(state.listeners):
             listener(change)
 
 
-def _order(shelf: _Shelf) -> list[Key]:
-    if shelf.order is None:
-        shelf.order = sorted(shelf.objects)
-    return shelf.order
+def _order(state: _BucketState) -> list[Key]:
+    if state.order is None:
+        state.order = sorted(state.objects)
+    return state.order

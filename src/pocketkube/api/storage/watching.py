@@ -2,7 +2,7 @@
 
 A watch with selectors sees objects come into and go out of its view: a change that makes an object match
 is ADDED for it, one that makes it stop matching is DELETED (with the last state that matched). Every frame
-is one line of JSON. A client that does not read is cut off rather than buffered for ever.
+is one line of JSON. A client that does not read is disconnected instead of being buffered without limit.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "Del
 
 
 class Admission(Protocol):
-    """What stands between a user's wish and the store: plugins and webhooks."""
+    """What a write passes before it is stored: plugins and webhooks."""
 
     async def mutate(self, attrs: Attributes, obj: Obj) -> Obj: ...
 

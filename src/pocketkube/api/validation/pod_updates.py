@@ -134,7 +134,7 @@ def _with_free_fields_of(old: Obj, new: Obj) -> Obj:
 
 
 def _gated(found: Problems, munged: Obj, old: Obj) -> None:
-    """A pod that waits behind gates may still be told where it can run."""
+    """The scheduling constraints of a gated pod may still be narrowed."""
     selector, before = munged.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if not selector.items() >= before.items():
         why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"

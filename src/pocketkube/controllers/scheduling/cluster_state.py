@@ -110,7 +110,7 @@ class ClusterState:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.nodes: dict[str, NodeState] = {}
         self.pod_nodes: dict[str, str] = {}
-        self.apart: set[str] = set()  # pods that keep others away
+        self.apart: set[str] = set()  # pods with required anti-affinity
         self._pods: dict[str, PodFacts] = {}
         self._by_node: dict[str, set[str]] = {}  # also of nodes that are not there
         self._sorted: list[NodeState] | None = None

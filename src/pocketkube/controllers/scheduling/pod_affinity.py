@@ -1,6 +1,6 @@
 """Affinity and anti-affinity between pods.
 
-As in kube-scheduler the pods that are there are counted once per pod to place, by topology pair (label key and
+As in kube-scheduler existing pods are counted once per pod to place, by topology pair (label key and
 value). Then each node only looks up its own pairs.
 """
 
@@ -22,16 +22,16 @@ _KEPT_APART = Refusal("node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class Neighbours(NamedTuple):
-    """Pods that are there, counted by topology pair: those to be near to, those to avoid, those that avoid this pod."""
+    """Existing pods, counted by topology pair: those to be near to, those to avoid, those that avoid this pod."""
 
     near: Counter[Pair]
     apart: Counter[Pair]
     kept_apart: Counter[Pair]
-    first: bool  # nobody to be near to yet, and the pod would be near to itself
+    first: bool  # no pod matches yet, and the pod matches its own terms
 
 
 def prepare(cluster: ClusterState, pod: PodFacts) -> Neighbours | None:
-    """None if neither the pod nor any pod that is there has such a rule."""
+    """None if neither the pod nor any existing pod has such a rule."""
     rules = pod.rules
     if not (rules.affinity or rules.anti_affinity or cluster.apart):
         return None
@@ -83,15 +83,4 @@ def _pairs(facts: NodeFacts, terms: Iterable[PodAffinityTerm]) -> Iterator[Pair]
 
 def _matches(cluster: ClusterState, term: PodAffinityTerm, owner: PodFacts, other: PodFacts) -> bool:
     """Whether a term of the owner is about the other pod."""
-    if term.label_selector is None or not _in_scope(cluster, term, owner, other.namespace):
-        return False
-    return term.label_selector.matches(other.labels)
-
-
-def _in_scope(cluster: ClusterState, term: PodAffinityTerm, owner: PodFacts, namespace: str) -> bool:
-    if not term.namespaces and term.namespace_selector is None:
-        return namespace == owner.namespace
-    if namespace in term.namespaces:
-        return True
-    selector = term.namespace_selector
-    return selector is not None and selector.matches(cluster.namespaces.get(namespace, {}))
+    return term.selects(other.namespace, other.labels, owner=owner.namespace, namespaces=cluster.namespaces)

@@ -208,7 +208,7 @@ class DefaultScheduler:
         self._recorder.record(about_object(PODS, pod), "Scheduled", text)
 
     async def _tell(self, pod: Json, text: str) -> None:
-        """Say why, once per answer: an event and the condition that kubectl shows."""
+        """Report why, once per result: an event and the condition that kubectl shows."""
         meta = pod["metadata"]
         if self._told.get(meta["uid"]) == text:
             return

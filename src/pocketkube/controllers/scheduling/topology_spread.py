@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from apportion.apis.pods import SpreadConstraint
-from apportion.apis.taints import untolerated
 from pocketkube.controllers.scheduling.cluster_state import ClusterState, NodeFacts, NodeState, PodFacts
 from pocketkube.controllers.scheduling.refusals import Refusal
 
@@ -43,8 +42,9 @@ def _domains(cluster: ClusterState, pod: PodFacts, constraint: SpreadConstraint,
     counts: dict[str, int] = {}
     for node in cluster:
         # Nodes that lack one of the keys do not count, nor do those that the pod may not use anyway.
-        if keys <= node.facts.labels.keys() and _counts(node.facts, pod, constraint):
-            value = node.facts.labels[constraint.topology_key]
+        facts = node.facts
+        if keys <= facts.labels.keys() and pod.rules.spreads_over(constraint, facts.name, facts.labels, facts.taints):
+            value = facts.labels[constraint.topology_key]
             counts[value] = counts.get(value, 0) + _matching(node, pod, constraint)
     enough = len(counts) >= (constraint.min_domains or 1)
     selector = constraint.label_selector
@@ -56,17 +56,8 @@ def _domains(cluster: ClusterState, pod: PodFacts, constraint: SpreadConstraint,
     )
 
 
-def _counts(facts: NodeFacts, pod: PodFacts, constraint: SpreadConstraint) -> bool:
-    if constraint.node_affinity_policy == "Honor" and not pod.rules.selects(facts.name, facts.labels):
-        return False
-    return constraint.node_taints_policy != "Honor" or untolerated(facts.taints, pod.rules.tolerations) is None
-
-
 def _matching(node: NodeState, pod: PodFacts, constraint: SpreadConstraint) -> int:
-    selector = constraint.label_selector
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return 0  # kube-scheduler counts nothing for a selector that would match everything
     return sum(
-        other.namespace == pod.namespace and not other.terminating and selector.matches(other.labels)
+        other.namespace == pod.namespace and not other.terminating and constraint.counts(other.labels)
         for other in node.pods.values()
     )

@@ -39,7 +39,7 @@ class VolumeProtection(Reconciler):
         return None
 
     def _in_use(self, key: Key) -> bool:
-        """By a pod that has a node: a kubelet starts none that would use a claim which is on its way out."""
+        """By a pod that has a node: a kubelet starts none that would use a claim which is being deleted."""
         users = self.informers.of(PODS).indexed(BY_CLAIM, f"{key[0]}/{key[1]}")
         return any(pod["spec"].get("nodeName") for pod in users)
 

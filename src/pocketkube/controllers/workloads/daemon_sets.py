@@ -73,7 +73,7 @@ class DaemonSets(Reconciler):
         return _FAILED_POD_SECONDS if failed else again
 
     def _belongs(self, owner: Json, node: Json, by_node: dict[str, list[Json]]) -> bool:
-        """Where a daemon runs already it may stay on, unless a taint drives it away."""
+        """A daemon that already runs may stay, unless a NoExecute taint evicts it."""
         there = any(pod_facts.active(pod) for pod in by_node.get(node["metadata"]["name"], ()))
         return should_run(owner["spec"]["template"], node, effects=("NoExecute",) if there else HARD_EFFECTS)
 

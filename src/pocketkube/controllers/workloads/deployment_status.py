@@ -1,4 +1,4 @@
-"""What a Deployment reports: counts over its ReplicaSets, and whether it is available and gets on."""
+"""What a Deployment reports: counts over its ReplicaSets, and whether it is available and progressing."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 async def claimed(
     client: Client, informer: Informer[Json], kind: Kind, owner: Json, selector: LabelSelector
 ) -> list[Json]:
-    """The owner's pods, after orphans were adopted and strangers let go."""
+    """The owner's pods, after orphans were adopted and pods that do not match were released."""
     namespace, uid = owner["metadata"]["namespace"], owner["metadata"]["uid"]
     mine: list[Json] = []
     for pod in informer.indexed(BY_OWNER, uid):

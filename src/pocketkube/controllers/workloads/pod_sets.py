@@ -30,7 +30,7 @@ class PodSet:
         self.expectations = Expectations(control.clock)
 
     async def create(self, key: Key, owner: Json, bodies: Iterable[Json]) -> None:
-        """Create pods, a few at once; the first failure is told as an event and raised."""
+        """Create pods, a few at once; the first failure is reported as an event and raised."""
         waiting = list(bodies)
         batch = 1
         while waiting:

@@ -1,4 +1,5 @@
-"""How long a container that crashed, or a start that failed, must wait: doubling, with a roof, forgotten after calm."""
+"""How long a container that crashed, or a start that failed, must wait: doubling up to a limit, reset after a stable
+run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The control-group folders of a node: a folder per container that runs, with its process in `cgroup.procs`.
 
-The node agent decides from them whether anything of a pod still lives, so a folder stays as long as its process.
+The node agent decides from them whether processes of a pod still run, so a folder stays as long as its process.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class PodContainer:
         self._probing = asyncio.create_task(self._probe(), name=f"probe {record.name}")
 
     async def stop(self, grace: float) -> None:
-        """End the present run: politely, and after `grace` seconds without asking."""
+        """End the present run: with SIGTERM, and after `grace` seconds with SIGKILL."""
         if self._run is None or self._following is None:
             return
         if self._stopping is None:
@@ -84,7 +84,7 @@ class PodContainer:
         await self._end(grace)
 
     async def kill(self) -> None:
-        """End the present run at once, without a word: the node goes down."""
+        """Kill the present run without reporting it: the node shuts down."""
         if self._run is not None and self._following is not None:
             self._run.kill()
             await self._following
@@ -161,7 +161,7 @@ class PodContainer:
         self._context.changed()
 
     def _message(self, code: int, log: ContainerLog) -> str:
-        """What the container left for whoever asks why it ended."""
+        """The termination message of the container."""
         spec = self.record.spec
         path = spec.get("terminationMessagePath") or "/dev/termination-log"
         scratch = launching.scratch_folder(self._context.host, self._context.pod, self.record.name)

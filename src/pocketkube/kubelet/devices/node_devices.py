@@ -37,7 +37,7 @@ class RunOptions:
 
 
 class NodeDevices:
-    """One node's device manager. `active` lists the pods that may hold devices; `changed` is told of new totals."""
+    """One node's device manager. `active` lists the pods that may hold devices; `changed` is called with new totals."""
 
     def __init__(
         self,

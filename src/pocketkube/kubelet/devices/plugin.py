@@ -76,7 +76,7 @@ class Plugin:
         return answer
 
     async def preferred(self, available: list[str], must: list[str], count: int) -> list[str]:
-        """The plugin's wish; empty if it has none or does not answer."""
+        """The plugin's preference; empty if it has none or does not answer."""
         if not self.options.get_preferred_allocation_available or self.stopped:
             return []
         wish = pb.ContainerPreferredAllocationRequest(

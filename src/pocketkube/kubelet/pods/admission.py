@@ -51,7 +51,7 @@ def _misplaced(pod: Pod, node: Node) -> Rejection | None:
 
 
 def _tainted(pod: Pod, node: Node) -> Rejection | None:
-    """Only taints that would drive the pod away again; those against scheduling are the scheduler's business."""
+    """Only NoExecute taints, which would evict the pod; the others are checked by the scheduler."""
     for taint in node.spec.taints:
         if taint.effect == "NoExecute" and not tolerated(taint, pod.spec.tolerations):
             text = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"

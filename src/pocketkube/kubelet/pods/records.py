@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Role(enum.Enum):
-    """How a container takes part in the life of its pod. A sidecar is an init container that restarts always."""
+    """The role of a container in its pod. A sidecar is an init container that restarts always."""
 
     INIT = "init"
     SIDECAR = "sidecar"

@@ -1,4 +1,4 @@
-"""The life of one pod on its node, from admission to the last container's end and the object's removal.
+"""Runs one pod on its node, from admission to the last container's end and the object's removal.
 
 One task per pod looks at the records, does the next step, reports the status, and waits for something to happen:
 a container that ends, a probe, a newer object, the time of a back-off.
@@ -102,12 +102,12 @@ class PodWorker:
                 await self._context.volumes.prepare()
 
     async def run(self) -> None:
-        """The whole life."""
+        """From admission to the end of the pod."""
         if (self._object.get("status") or {}).get("phase") not in TERMINAL:
             try:
                 await self._live()
             except Exception as error:
-                log.exception("pod %s: its life failed", self.uid)
+                log.exception("pod %s: unexpected error", self.uid)
                 await self._give_up(error)
         self.finished = True
         while not (self._deleting or self.gone):
@@ -121,7 +121,7 @@ class PodWorker:
         await asyncio.gather(*(container.kill() for container in self._containers.values()))
         self._clean_up()
 
-    # Life
+    # Lifecycle
 
     @property
     def _record(self) -> PodRecord:
@@ -149,7 +149,7 @@ class PodWorker:
         await self._publish(final=True)
 
     async def _give_up(self, error: Exception) -> None:
-        """Something in here is broken: the pod ends with the reason instead of hanging in mid-air."""
+        """An unexpected error: the pod fails with the reason instead of staying in its state."""
         await asyncio.gather(*(container.kill() for container in self._containers.values()))
         self._record.verdict = ("KubeletError", f"{type(error).__name__}: {error}")
         self._warn(*self._record.verdict)

@@ -86,7 +86,7 @@ class SimulatedRun:
         return await self._shell.command(self._launch.argv, self._streams)
 
     async def _forever(self) -> int:
-        """The work that this container stands for; annotations give its length and its outcome."""
+        """The simulated work of the container; annotations set its duration and its outcome."""
         given = self._launch.annotations
         await self._clock.sleep(_number(given.get(pod_annotations.SIMULATED_SECONDS), FOREVER))
         return int(_number(given.get(pod_annotations.SIMULATED_EXIT_CODE), 0))

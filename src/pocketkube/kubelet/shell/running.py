@@ -1,6 +1,6 @@
 """Runs a parsed script.
 
-Programs that this shell does not know stand for the real work of an image: in last place they run until the
+Unknown programs represent the real work of an image: in last place they run until the
 container is stopped, anywhere else they succeed at once.
 """
 

@@ -1,4 +1,4 @@
-"""What flows between the commands of a simulated container, and the files they see."""
+"""Standard streams and pipes of the commands of a simulated container, and its files."""
 
 from __future__ import annotations
 

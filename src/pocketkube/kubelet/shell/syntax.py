@@ -1,4 +1,4 @@
-"""The shell's sentences as data."""
+"""The syntax tree of the shell."""
 
 from __future__ import annotations
 

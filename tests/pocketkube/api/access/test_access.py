@@ -98,7 +98,7 @@ async def test_everybody_may_ask_for_health_and_only_known_users_for_discovery()
         assert (await server.send("GET", "/apis", user=ALICE))[0] == 200
 
 
-async def test_nobody_hands_out_rights_that_they_do_not_have() -> None:
+async def test_nobody_can_grant_rights_that_they_do_not_have() -> None:
     async with serving() as server:
         rules = [
             {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["create"]}
@@ -132,7 +132,7 @@ async def test_a_service_account_acts_with_its_token() -> None:
         assert 'User "system:serviceaccount:default:default" cannot list resource "nodes"' in answer["message"]
 
 
-async def test_forged_and_foreign_tokens_are_nobody() -> None:
+async def test_forged_and_foreign_tokens_are_rejected() -> None:
     async with serving() as server:
         token = await requested(server, {})
         head, claims, signature = token.split(".")

@@ -51,7 +51,7 @@ async def test_a_pod_gets_the_token_of_its_account_in_every_container() -> None:
         assert container["volumeMounts"] == [mount]
 
 
-async def test_an_account_can_keep_its_token_to_itself() -> None:
+async def test_an_account_can_turn_off_the_mounting_of_its_token() -> None:
     async with serving() as server:
         home = "/api/v1/namespaces/default/serviceaccounts"
         secret = {"imagePullSecrets": [{"name": "registry"}], "automountServiceAccountToken": False}
@@ -108,7 +108,7 @@ async def test_runtime_classes_bring_overhead_and_places() -> None:
     assert {"key": "kata", "operator": "Exists"} in made["spec"]["tolerations"]
 
 
-async def test_pods_tolerate_short_troubles_of_their_node() -> None:
+async def test_pods_tolerate_a_node_that_is_not_ready_for_five_minutes() -> None:
     async with serving() as server:
         usual = await server.create(f"{PODS}?dryRun=All", pod())
         all_keys = await server.create(f"{PODS}?dryRun=All", pod(tolerations=[{"operator": "Exists"}]))

@@ -1,4 +1,5 @@
-"""Admission webhooks, on the embedded server as on a real one: order, patches, policies, lies and hangs."""
+"""Admission webhooks, on the embedded server as on a real one: order, patches, policies, invalid answers and
+timeouts."""
 
 from __future__ import annotations
 
@@ -236,7 +237,7 @@ def test_a_service_that_is_not_there(hooks: Hooks) -> None:
     assert message.endswith('service "nobody" not found')
 
 
-def test_a_server_that_proves_to_be_another_is_not_trusted(hooks: Hooks) -> None:
+def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(hooks: Hooks) -> None:
     stranger = base64.b64encode(Authority.create("stranger").bundle).decode()
     hooks.configure("a", {"name": "a.hooks.test", "clientConfig": {**hooks.client("allow"), "caBundle": stranger}})
     code, _, message = hooks.refused()

@@ -1,4 +1,4 @@
-"""A webhook server whose paths say how it behaves: honest, forbidding, slow, lying or broken.
+"""A webhook server whose paths say how it behaves: allowing, denying, slow, or with invalid answers.
 
 Runs as a process of its own (`webhook_process.py CERTIFICATE KEY LOG`), because a real API server lives in a network of
 its own. Prints its port. Every request it gets is a line of the log.

@@ -155,7 +155,7 @@ async def test_an_update_does_not_judge_what_it_leaves_alone(tabs: Asking) -> No
     assert (await tabs("PATCH", f"{TABS}/t", {"spec": {"replicas": 4}}, media=MERGE_PATCH)).code == 422
 
 
-async def test_status_is_a_world_of_its_own(tabs: Asking) -> None:
+async def test_status_is_written_only_through_its_own_endpoint(tabs: Asking) -> None:
     made = (await tabs("POST", TABS, {**tab(), "status": {"state": "ignored"}})).body
     assert "status" not in made
     patch = {"status": {"state": "up"}, "spec": {"size": "m"}, "metadata": {"labels": {"a": "b"}}}

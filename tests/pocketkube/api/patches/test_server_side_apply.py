@@ -1,4 +1,4 @@
-"""Server-side apply: what is merged, what goes, who owns what, and who is in the way."""
+"""Server-side apply: merging, pruning, ownership and conflicts."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_ownership_always_tells_the_truth(history: list[tuple[str, str, dict[str, str]]]) -> None:
+def test_ownership_is_always_consistent(history: list[tuple[str, str, dict[str, str]]]) -> None:
     """Whatever happens: appliers own what they last applied unless it was taken; nothing owned is missing."""
     live: Obj = {"metadata": {"name": "x"}}
     managed_fields.on_create(MAPS, live, "creator", "", NOW)

@@ -12,7 +12,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-async def test_what_nobody_holds_goes_at_once_and_answers_a_status(ask: Asking) -> None:
+async def test_an_object_without_finalizers_is_deleted_at_once_and_answers_a_status(ask: Asking) -> None:
     made = (await ask("POST", MAPS, config_map("a"))).body
     answer = await ask("DELETE", f"{MAPS}/a")
     assert (answer.code, answer.body["kind"], answer.body["status"]) == (200, "Status", "Success")

@@ -103,7 +103,7 @@ def test_a_full_history_forgets_its_oldest_change() -> None:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Random writes: reads, history and what a listener saw all tell the same story."""
+    """Random writes: reads, history and what a listener saw are consistent."""
 
     names = st.sampled_from(["a", "b", "c"])
     namespaces = st.sampled_from(["m", "n"])

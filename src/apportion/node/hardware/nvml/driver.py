@@ -2,7 +2,7 @@
 
 Three number spaces meet here and never mix: the enum with which profiles are asked for, the id that such a
 profile has on this GPU (only ids go into calls that create or list), and the same two again for compute
-instances. A GPU instance without its compute instance is half made: its maker died in between.
+instances. A GPU instance without its compute instance is incomplete: the process that created it was killed in between.
 
 The library blocks, some calls for seconds, so it is called in threads.
 """
@@ -48,7 +48,7 @@ class NvmlDriver:
         self._seen: dict[int, Gpu] = {}
 
     async def configure(self, annotations: Mapping[str, str]) -> None:
-        """Real hardware is what it is."""
+        """Real hardware needs no configuration."""
 
     async def discover(self) -> Sequence[Gpu]:
         return await self._ask(self._discover)

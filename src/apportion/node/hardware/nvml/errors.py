@@ -26,7 +26,7 @@ _MEANINGS: dict[int, tuple[type[PartitionError], str]] = {
 
 @contextmanager
 def translated(reloaded: Callable[[], None]) -> Iterator[None]:
-    """Raise what the partitioner promises; tell `reloaded` if the library has to be initialised again."""
+    """Raise the errors of a partitioner; call `reloaded` if the library has to be initialised again."""
     try:
         yield
     except pynvml.NVMLError as error:

@@ -1,7 +1,7 @@
 """GPU errors that the driver reports while the GPU still answers: XIDs and memory errors that cannot be corrected.
 
 Some XIDs are the fault of a program and say nothing about the GPU. After any other one the GPU counts as
-faulty until nothing more was heard for a while: a reset that helped needs no restart of the agent to be seen.
+faulty until no further error was reported for a while: after a successful reset the agent need not be restarted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HealthWatch:
         except pynvml.NVMLError as error:
             if error.value in RELOADED:
                 raise
-            # One GPU's trouble: the others are well.
+            # An error of one GPU: the others are healthy.
             log.warning("GPU error events cannot be read: %s", error)
 
     def fault(self, uuid: str) -> str:

@@ -16,7 +16,7 @@ _ABSENT = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument)
 MOST_PLACES = 64
 MIB_PER_GIB = 1024
 EIGHTHS = 8
-# Drivers that do not tell a profile's name: what the enum adds to it.
+# For drivers that do not report the name of a profile: the suffix that its enum value means.
 _SUFFIXES = {
     pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
     pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",

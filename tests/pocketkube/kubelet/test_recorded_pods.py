@@ -1,6 +1,6 @@
-"""Whole lives of pods on a whole kubelet, in virtual time: each golden file is a pod and everything it reports.
+"""Pods on a complete kubelet, in virtual time: each golden file is a pod and every state that it reports.
 
-`python -m tests.pocketkube.kubelet.test_lives` writes the lives anew; read the difference before you keep it.
+`python -m tests.pocketkube.kubelet.test_recorded_pods` writes the files again; read the difference before you keep it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("path", LIVES, ids=lambda path: path.stem)
-def test_a_pod_lives_as_it_is_written(path: Path, lived: dict[str, list[str]]) -> None:
+def test_a_pod_reports_the_recorded_states(path: Path, lived: dict[str, list[str]]) -> None:
     assert lived[path.stem] == yaml.safe_load(path.read_text())["life"]
 
 

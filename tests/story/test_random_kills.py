@@ -1,4 +1,4 @@
-"""Planes are killed at any moment; in the end the same number of pods runs and nothing is left over."""
+"""Planes are killed at random moments; in the end the same number of pods runs and nothing is left over."""
 
 from __future__ import annotations
 

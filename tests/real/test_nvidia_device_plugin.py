@@ -1,4 +1,5 @@
-"""NVIDIA's own device plugin on a node of ours: told as Degraded, nothing is made there, and it passes. Rule S10."""
+"""NVIDIA's own device plugin on a managed node: reported as Degraded, no new slices there, until it is removed. Rule
+S10."""
 
 from __future__ import annotations
 

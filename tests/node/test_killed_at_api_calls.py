@@ -17,7 +17,7 @@ from pocketkube.kubelet.containers.cdi import CdiError
 from pocketkube.kubelet.devices.ledger import AllocationError
 from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.agent_node import AgentNode, agent_node
-from tests.node.cutting import CuttingProxy, cutting
+from tests.node.killing_proxy import KillingProxy, killing_proxy
 from tests.node.test_process import command, environment_of, flags_of
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
@@ -27,7 +27,7 @@ ONE_GPU = {"apportion.io/emulated-gpus": json.dumps([{"product": "NVIDIA A100-PC
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-async def test_s06_s08_an_agent_cut_off_at_any_api_call_leaves_nothing_behind() -> None:
+async def test_s06_s08_an_agent_killed_at_any_api_call_leaves_nothing_behind() -> None:
     total = len(await play(None, after=False))
     every = [(at, after) for at in range(1, total + 1) for after in (False, True)]
     seed = int(os.environ.get("APPORTION_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
@@ -38,12 +38,12 @@ async def test_s06_s08_an_agent_cut_off_at_any_api_call_leaves_nothing_behind() 
 
 
 async def play(at: int | None, *, after: bool) -> list[str]:
-    """A pod's whole life with one death of the agent in it; returns the calls that were made."""
+    """One pod from start to release while the agent is killed once; returns the calls that were made."""
     async with agent_node(annotations=ONE_GPU) as node:
         shell = HttpShell(node.server, None)
         await shell.start()
         try:
-            async with cutting(shell.url, at=at, after=after) as proxy, agent(node, proxy):
+            async with killing_proxy(shell.url, at=at, after=after) as proxy, agent(node, proxy):
                 try:
                     await one_life(node)
                     await node.eventually(lambda: clean(node), "nothing is left, in the records neither", seconds=60)
@@ -57,9 +57,9 @@ async def play(at: int | None, *, after: bool) -> list[str]:
 
 
 class agent:  # noqa: N801  reads as what it is: `async with agent(node, proxy)`
-    """The process, started again whenever it dies."""
+    """The process, restarted whenever it ends."""
 
-    def __init__(self, node: AgentNode, proxy: CuttingProxy) -> None:
+    def __init__(self, node: AgentNode, proxy: KillingProxy) -> None:
         self._node = node
         self._proxy = proxy
         self._process: Process | None = None

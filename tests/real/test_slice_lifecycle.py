@@ -1,4 +1,4 @@
-"""How containers of a real kubelet come to their slices, and how each way to end gives everything back."""
+"""How containers of a real kubelet get their slices, and that every way to end releases everything."""
 
 from __future__ import annotations
 

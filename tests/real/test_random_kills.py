@@ -1,4 +1,5 @@
-"""Kubelet and agent die at random moments while pods come and go on a real node; twins never swap slices."""
+"""Kubelet and agent are killed at random moments while pods come and go on a real node; two equal pods never swap
+slices."""
 
 from __future__ import annotations
 

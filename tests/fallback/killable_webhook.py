@@ -1,6 +1,6 @@
-"""The webhook as a process of its own that can be told to die at its n-th call of the API.
+"""The webhook as a process of its own that can be killed at its n-th call of the API.
 
-`python -m tests.fallback.mortal --die-at 7 --after ...`: the process is gone, as if killed, right before the
+`python -m tests.fallback.killable_webhook --die-at 7 --after ...`: the process is gone, as if killed, right before the
 call leaves or right after the server has acted on it and before anybody here knows.
 """
 
@@ -22,8 +22,8 @@ from apportion.cluster.transport import Request, Response, Transport
 DEATH = 9
 
 
-class Mortal:
-    """A transport that takes the process with it."""
+class KillableTransport:
+    """A transport that ends the process at the n-th call."""
 
     def __init__(self, inner: Transport, die_at: int, *, after: bool) -> None:
         self._inner = inner
@@ -63,9 +63,10 @@ def main() -> None:
     )
 
     async def run() -> None:
-        transport = access.connect()
-        mortal = Mortal(transport, given.die_at, after=given.after) if given.die_at else transport
-        async with Client(mortal) as client, asyncio.TaskGroup() as tasks:
+        transport: Transport = access.connect()
+        if given.die_at:
+            transport = KillableTransport(transport, given.die_at, after=given.after)
+        async with Client(transport) as client, asyncio.TaskGroup() as tasks:
             webhook = Webhook(client, settings)
             tasks.create_task(webhook.run())
             await webhook.bound

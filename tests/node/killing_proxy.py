@@ -15,7 +15,7 @@ from aiohttp import web
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "content-encoding", "host", "keep-alive"}
 
 
-class CuttingProxy:
+class KillingProxy:
     def __init__(self, upstream: str, session: aiohttp.ClientSession, *, at: int | None, after: bool) -> None:
         self.calls: list[str] = []
         self.cut: str | None = None
@@ -50,10 +50,10 @@ class CuttingProxy:
 
 
 @asynccontextmanager
-async def cutting(upstream: str, *, at: int | None, after: bool = False) -> AsyncIterator[CuttingProxy]:
+async def killing_proxy(upstream: str, *, at: int | None, after: bool = False) -> AsyncIterator[KillingProxy]:
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        proxy = CuttingProxy(upstream, session, at=at, after=after)
+        proxy = KillingProxy(upstream, session, at=at, after=after)
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", proxy.handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -1,0 +1,47 @@
+"""Slices for a bound pod whose claims are gone: others on its node, or the pod has to go."""
+
+from __future__ import annotations
+
+from apportion.apis.custom_resources.claims import claim_name
+from apportion.apis.identities import PodUID
+from apportion.apis.request import SliceWant
+from apportion.core import existing_claims
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Group
+from apportion.core.operations import ClaimSlice, Evict, Operation
+from apportion.core.placement.node_placement import placement
+from apportion.core.policies import Policy
+from apportion.core.statement import Statement
+
+
+def missing(fleet: Fleet, uid: PodUID) -> list[SliceWant]:
+    """What a bound pod asks for and has no claim for."""
+    node = fleet.pod_nodes.get(uid)
+    if node is None or uid in fleet.releasing:
+        return []
+    return existing_claims.missing(fleet.nodes[node].pods[uid], fleet.slices_of(uid))
+
+
+def replace(fleet: Fleet, uid: PodUID, policy: Policy) -> Statement | None:
+    """None if that cannot be decided now: the node's agent is not ready, or slices of the pod are being freed."""
+    node = fleet.nodes[fleet.pod_nodes[uid]]
+    request = node.pods[uid]
+    if node.facts is None or not node.ready or existing_claims.leaving(fleet.slices_of(uid)):
+        return None
+    policy = policy.for_request(request)
+    policy.prepare(fleet)
+    wants = missing(fleet, uid)
+    found = placement(node, request, policy, wants)
+    operations: list[Operation]
+    if found is None:
+        lost = ", ".join(want.profile for want in wants)
+        reason = f"its claims for {lost} were removed before it started, and node {node.name} has no other place"
+        operations = [Evict(request, node.name, reason)]
+    else:
+        operations = [
+            ClaimSlice(claim_name(uid, want.container, want.index), request, node.name, place, want.containers)
+            for want, place in found.slices
+        ]
+    for operation in operations:
+        operation.apply(fleet)
+    return Statement(Group.of(request), tuple(operations))
