@@ -31,7 +31,7 @@ from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
-BATCH_SECONDS = 0.005
+BATCH_SECONDS = 0.01
 TURN_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
 EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
