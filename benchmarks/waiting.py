@@ -2,7 +2,8 @@
 
 2,000 nodes, 1,000 pods of an Indexed Job that ask for more GPUs than any node has, and then pods of one GPU, one
 after the other. Before each of them a pod ends, so that the waiting ones may be looked at again. Printed: the time
-from the answer to the creation until the binding is seen, and how many explanations the scheduler worked out.
+from the answer to the creation until the binding is seen, and how many explanations the scheduler worked out. The
+first line is a program that binds each of these pods as soon as it sees it: what API server and machine cost alone.
 
     python -m benchmarks.waiting [--nodes 2000] [--waiting 1000] [--pods 100] [--before TREE] [-o json]
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from tests.clusters import binaries
 from tests.clusters.control_plane import ADMIN, ControlPlane
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+FITS = "fits-"
 PROBES = "127.0.0.1:18431"
 BOUND_WITHIN_SECONDS = 60.0
 
@@ -45,29 +48,43 @@ async def main(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=300.0) as client:
                 await stage.prepare(client)
                 await stage.nodes(client, arguments.nodes)
-                results = [await _measure(plane, client, arguments, "apportion", sys.executable)]
+                measure = functools.partial(_measure, plane, client, arguments)
+                binder = [sys.executable, "-m", "benchmarks.bare_binder", FITS, "node-0000"]
+                results = [await measure("bare binder", binder, explains=False)]
+                results.append(await measure("apportion", _scheduler(sys.executable)))
                 if arguments.before:
                     python = str(arguments.before / ".venv" / "bin" / "python")
-                    results.append(await _measure(plane, client, arguments, "before", python))
+                    results.append(await measure("before", _scheduler(python)))
                 return results
         finally:
             plane.close()
 
 
+def _scheduler(python: str) -> list[str]:
+    return [python, "-m", "apportion", "scheduler", f"--probes={PROBES}"]
+
+
 async def _measure(
-    plane: ControlPlane, client: Client, arguments: argparse.Namespace, name: str, python: str
+    plane: ControlPlane,
+    client: Client,
+    arguments: argparse.Namespace,
+    name: str,
+    command: list[str],
+    *,
+    explains: bool = True,
 ) -> dict[str, Any]:
-    command = [python, "-m", "apportion", "scheduler", f"--probes={PROBES}"]
     config = plane.kubeconfig_of(ADMIN, "bench")
-    daemon = plane.sandbox.start("apportion", command, env={"KUBECONFIG": str(config)})
+    environment = {"KUBECONFIG": str(config), "PYTHONPATH": str(binaries.ROOT)}
+    daemon = plane.sandbox.start(name.replace(" ", "-"), command, env=environment)
     try:
         await _indexed(client, arguments.waiting)
-        await _all_explained(client, arguments.waiting)
+        if explains:
+            await _all_explained(client, arguments.waiting)
         seconds = []
         for number in range(arguments.pods):
-            seconds.append(await _placed(client, f"fits-{number:04}", before=f"fits-{number - 1:04}"))
+            seconds.append(await _placed(client, f"{FITS}{number:04}", before=f"{FITS}{number - 1:04}"))
             daemon.expect_alive()
-        explanations = await _explanations(plane)
+        explanations = await _explanations(plane) if explains else None
     finally:
         daemon.stop(timeout=20)
     await stage.clear(client)
@@ -114,10 +131,11 @@ async def _placed(client: Client, name: str, *, before: str) -> float:
         stream = client.watch(
             kinds.PODS, namespace="default", fields=fields, resource_version=listing.resource_version, into=Bare
         )
-        async for event in stream:
-            if event.type == "ADDED":
-                bound.set()
-                return
+        async with aclosing(stream) as events:
+            async for event in events:
+                if event.type == "ADDED":
+                    bound.set()
+                    return
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0.05)
@@ -127,8 +145,9 @@ async def _placed(client: Client, name: str, *, before: str) -> float:
     start = time.monotonic()
     async with asyncio.timeout(BOUND_WITHIN_SECONDS):
         await bound.wait()
-    watching.cancel()
-    return time.monotonic() - start
+    seconds = time.monotonic() - start
+    await watching
+    return seconds
 
 
 async def _explanations(plane: ControlPlane) -> int | None:

@@ -9,13 +9,11 @@ import pytest
 from apportion.apis import kinds
 from apportion.apis.request import Request
 from apportion.core.changes import Change, Happened
-from apportion.core.groups import Group
 from apportion.core.reasons import Code
 from apportion.core.refusals import NodeGroup, Refusal
 from apportion.scheduler import backlog as backlogs
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage
-from apportion.scheduler.changes import Changes
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 
@@ -50,10 +48,12 @@ FULL = refusal("a", (Code.NO_PLACE, ("n1", "n2")), (Code.TAINT, ("n3",)))
         (Change(Happened.NODE_CHANGED, "n3"), True),
         (Change(Happened.NODE_CHANGED, "new"), True),
         (Change(Happened.SLICE_FREED, "n9", "uid-a"), True),
+        (Change(Happened.SLICE_CAME, "n9", "uid-a"), True),
+        (Change(Happened.SLICE_CAME, "n1", "uid-b"), False),
     ],
 )
 def test_only_changes_that_can_help_wake_a_pod(change: Change, helps: bool) -> None:  # noqa: FBT001
-    assert Changes([change]).can_help(Group.of(request("a")), FULL) is helps
+    assert wakes(change, FULL) is helps
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,15 @@ def test_only_changes_that_can_help_wake_a_pod(change: Change, helps: bool) -> N
     ],
 )
 def test_each_reason_is_helped_by_its_own_changes(code: Code, kind: Happened, node: str, helps: bool) -> None:  # noqa: FBT001
-    refused = refusal("a", (code, ("n1",)))
-    assert Changes([Change(kind, node)]).can_help(Group.of(request("a")), refused) is helps
+    assert wakes(Change(kind, node), refusal("a", (code, ("n1",)))) is helps
+
+
+def wakes(change: Change, refused: Refusal) -> bool:
+    backlog = Backlog(Clock())
+    backlog.offer(request("a"))
+    (entry,) = backlog.take([])
+    backlog.park(entry, refused)
+    return backlog.take([change]) == [entry]
 
 
 def test_the_order_is_priority_then_age_then_name() -> None:
@@ -142,6 +149,48 @@ def test_a_pod_whose_plan_failed_comes_back_later_and_later() -> None:
         assert backlog.take([]) == [entry]
     assert waits == sorted(waits)
     assert waits[-1] == backlogs.LONGEST_RETRY_SECONDS
+
+
+def test_one_of_those_that_are_alike_is_taken_for_all_of_them() -> None:
+    backlog = Backlog(Clock())
+    for name in ("c", "a", "b"):
+        backlog.offer(request(name))
+    first, second, third = backlog.take([])
+    for entry in (third, first, second):
+        backlog.park(entry, FULL, "alike")
+    freed = Change(Happened.SLICE_FREED, "n1")
+    assert backlog.take([freed]) == [first]
+    backlog.park(first, FULL, "alike")
+    backlog.withdraw("uid-a")
+    assert backlog.take([freed]) == [second]
+    assert backlog.wake_alike(second) == [third]
+    assert backlog.wake_alike(second) == []
+    assert backlog.refusal_of("alike") is None
+
+
+def test_what_is_found_out_about_one_holds_for_those_that_are_alike() -> None:
+    backlog = Backlog(Clock())
+    for name in ("a", "b"):
+        backlog.offer(request(name))
+    first, second = backlog.take([])
+    tainted = refusal("a", (Code.TAINT, ("n1",)))
+    backlog.park(first, FULL, "alike")
+    backlog.park(second, tainted, "alike")
+    assert backlog.take([Change(Happened.SLICE_FREED, "n1")]) == []
+    assert backlog.explain("alike", FULL) == [first, second]
+    assert backlog.take([Change(Happened.SLICE_FREED, "n1")]) == [first]
+
+
+def test_a_group_whose_pods_change_is_no_longer_like_the_others() -> None:
+    backlog = Backlog(Clock())
+    for name in ("a", "b"):
+        backlog.offer(request(name))
+    for entry in backlog.take([]):
+        backlog.park(entry, FULL, "alike")
+    backlog.offer(request("a", labels={"new": "label"}))
+    (changed,) = backlog.take([])
+    backlog.park(changed, FULL, "another")
+    assert len(backlog.take([Change(Happened.SLICE_FREED, "n1")])) == 2
 
 
 def test_timers_do_not_pile_up() -> None:

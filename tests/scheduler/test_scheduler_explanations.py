@@ -61,6 +61,27 @@ async def test_a_pod_that_waits_is_woken_by_what_happens_while_it_is_explained(c
             await until(gone)
 
 
+async def test_pods_that_wait_as_one_are_placed_in_the_order_of_all(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1)
+    async with scheduling(cluster):
+        await cluster.pod("holder", slices={"7g.40gb": 1})
+        await cluster.bound("holder")
+        await cluster.pod("older", slices={"3g.20gb": 1}, limits={"cpu": "1"})
+        await cluster.waits("older")
+        for number in range(3):
+            await cluster.pod(f"important-{number}", slices={"3g.20gb": 1}, priority=10)
+            await cluster.waits(f"important-{number}")
+        await cluster.delete("holder")
+        await cluster.bound("important-0", "important-1")
+        await cluster.waits("important-2")
+        await cluster.waits("older")
+
+        await cluster.delete("important-0")
+        await cluster.bound("important-2")
+        await cluster.delete("important-1")
+        await cluster.bound("older")
+
+
 async def test_the_explanation_follows_the_cluster(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1)
     async with scheduling(cluster):

@@ -1,4 +1,7 @@
-"""Events about bound pods: they stand back while bindings are written, for a while, and none is lost."""
+"""Events about bound pods: they stand back while bindings are written, for a while, and none is lost.
+
+Reports about waiting pods: the first at once, repeated ones one after the other.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +85,34 @@ async def test_what_is_still_to_be_told_at_the_end_is_told(cluster: ApiCluster) 
         made.placed(*bound(0))
         await asyncio.sleep(0.05)
     assert await written(cluster) == 1
+
+
+async def test_a_first_report_does_not_wait_for_repeated_ones(cluster: ApiCluster) -> None:
+    world = World()
+    known = [await pending(cluster, f"known-{number:02}") for number in range(20)]
+    async with reporting(cluster, world) as (made, _):
+        for request in known:
+            made.waits(request, "first")
+        await until(lambda: _all_say(cluster, known, "first"))
+
+        world.now += events.BETWEEN_REPORTS_SECONDS
+        for request in known:
+            made.waits(request, "second")
+        new = await pending(cluster, "new")
+        made.waits(new, "first")
+        await until(lambda: _all_say(cluster, known, "second"))
+        await until(lambda: _all_say(cluster, [new], "first"))
+    told = [int((await cluster.get(request.name)).metadata.resource_version) for request in (new, *known)]
+    assert sum(version < told[0] for version in told) < len(known) // 2
+
+
+async def pending(cluster: ApiCluster, name: str) -> Request:
+    return Request(uid=await cluster.pod(name, slices={"1g.5gb": 1}), namespace="default", name=name)
+
+
+async def _all_say(cluster: ApiCluster, requests: list[Request], text: str) -> bool:
+    pods = [await cluster.get(request.name) for request in requests]
+    return all(text in [condition.message for condition in pod.status.conditions] for pod in pods)
 
 
 async def test_a_reason_that_is_taken_back_while_it_is_written_is_not_the_last_word(

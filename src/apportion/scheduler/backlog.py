@@ -1,5 +1,8 @@
 """Groups of pods that wait for nodes: ready to be decided, parked until something changes, or under way.
 
+Parked groups that are decided alike are woken as one: the first of them is taken, and the others only if it turns out
+not to speak for them (`wake_alike`). So a thousand equal pods that wait cost one decision.
+
 Which group comes first is the business of one function, `by_priority_and_age`, that can be exchanged.
 """
 
@@ -10,6 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from operator import attrgetter
 
 from apportion.apis.request import Request
 from apportion.core import equivalence
@@ -25,6 +29,9 @@ REFRESH_SECONDS = 60.0  # how long a reason may be out of date: a change that he
 LOOK_AGAIN_SECONDS = 300.0  # a safety net: a parked pod is looked at now and then without any reason
 
 
+Position = tuple[int, str, str, str, str]
+
+
 class Stage(Enum):
     READY = auto()
     PARKED = auto()
@@ -33,12 +40,13 @@ class Stage(Enum):
 
 @dataclass
 class Waiting:
-    """One group that waits."""
+    """One group that waits. `order` says when it is its turn; `alike` are those that it is or was parked with."""
 
     group: Group
+    order: Position
     since: float
     stage: Stage = Stage.READY
-    refusal: Refusal | None = None
+    alike: Hashable = None
     attempts: int = 0
     not_before: float = 0.0
     key: str = field(init=False)
@@ -48,25 +56,28 @@ class Waiting:
         self.key = self.group.key
 
     def class_on(self, fleet: Fleet) -> Hashable:
-        """Equal for groups that are decided alike on this fleet."""
+        """Equal for groups that are decided alike on this fleet, and only as long as the same labels count on it."""
         known = self._class
         apart = bool(fleet.apart)
         if known is None or known[0] is not self.group or known[1] is not fleet.apart_labels or known[2] != apart:
-            found = equivalence.group_class(fleet, self.group)
+            found = (fleet.apart_labels, equivalence.group_class(fleet, self.group))
             known = self._class = (self.group, fleet.apart_labels, apart, found)
         return known[3]
 
 
-Order = Callable[[Iterable[Waiting]], list[Waiting]]
+@dataclass
+class _Parked:
+    """Groups that are decided alike, and why the one that was tried last has no place."""
+
+    refusal: Refusal
+    entries: dict[str, Waiting] = field(default_factory=dict)
 
 
-def by_priority_and_age(waiting: Iterable[Waiting]) -> list[Waiting]:
+Order = Callable[[Group], Position]
+
+
+def by_priority_and_age(group: Group) -> Position:
     """The highest priority first, then the oldest; names settle the rest."""
-    return sorted(waiting, key=_priority_and_age)
-
-
-def _priority_and_age(entry: Waiting) -> tuple[int, str, str, str, str]:
-    group = entry.group
     first = group.members[0]
     return -group.priority, group.created, first.namespace, first.name, group.key
 
@@ -80,6 +91,7 @@ class Backlog:
         self._entries: dict[str, Waiting] = {}
         self._groups: dict[str, str] = {}  # pod -> its group
         self._ready: set[str] = set()
+        self._parked: dict[Hashable, _Parked] = {}
         self._under_way: set[str] = set()
         self._timers: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}  # of several times of a group the earliest counts
@@ -111,11 +123,12 @@ class Backlog:
         key = key_of(request)
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Waiting(Group.of(request, key=key), self._now())
+            group = Group.of(request, key=key)
+            entry = self._entries[key] = Waiting(group, self._order(group), self._now())
         elif request in entry.group.members:
             return False
         else:
-            entry.group = entry.group.including(request)
+            self._regroup(entry, entry.group.including(request))
         self._groups[request.uid] = key
         if entry.stage is not Stage.UNDER_WAY:
             self._make_ready(entry)
@@ -129,8 +142,9 @@ class Backlog:
         entry = self._entries[key]
         left = entry.group.without((uid,))
         if left is not None:
-            entry.group = left
+            self._regroup(entry, left)
             return True
+        self._unpark(entry)
         self._ready.discard(key)
         self._under_way.discard(key)
         del self._entries[key]
@@ -142,33 +156,60 @@ class Backlog:
         """The groups to decide about now, in order: new ones, those whose time has come, those woken."""
         self._pass_time()
         happened = Changes(changes)
-        if happened and self.count(Stage.PARKED):
+        if happened and self._parked:
             self._refresh_at = min(self._refresh_at, self._now() + REFRESH_SECONDS)
-            for entry in self._entries.values():
-                if (
-                    entry.stage is Stage.PARKED
-                    and entry.refusal is not None
-                    and happened.can_help(entry.group, entry.refusal)
-                ):
-                    self._make_ready(entry)
+            for parked in list(self._parked.values()):
+                if happened.can_help(parked.refusal):
+                    self._wake_first(parked)
+        for uid in happened.pods:
+            if uid in self._groups:
+                self._wake(self._entries[self._groups[uid]])
         now = self._now()
         taken = [self._entries[key] for key in self._ready if self._entries[key].not_before <= now]
         self._ready.difference_update(entry.key for entry in taken)
-        return self._order(taken)
+        return sorted(taken, key=_order)
+
+    def wake_alike(self, entry: Waiting) -> list[Waiting]:
+        """This group, taken for those that are like it, does not speak for them: they are taken too."""
+        parked = self._parked.pop(entry.alike, None)
+        entry.alike = None
+        if parked is None:
+            return []
+        for other in parked.entries.values():
+            other.stage, other.alike = Stage.READY, None
+        return list(parked.entries.values())
 
     def start(self, entry: Waiting) -> None:
         """Its statement is being committed."""
-        entry.stage, entry.refusal = Stage.UNDER_WAY, None
+        entry.stage = Stage.UNDER_WAY
         self._ready.discard(entry.key)  # it may have been offered anew while others were decided about
         self._under_way.add(entry.key)
 
-    def park(self, entry: Waiting, refusal: Refusal | None) -> None:
-        """It waits for a change (without a refusal: for a change of its pods themselves)."""
-        entry.stage, entry.refusal = Stage.PARKED, refusal
+    def park(self, entry: Waiting, refusal: Refusal | None, alike: Hashable = None) -> None:
+        """It waits for a change (without a refusal: for a change of its pods themselves).
+
+        The refusal holds from now on for all that are parked under the same `alike`.
+        """
+        self._unpark(entry)
+        entry.stage, entry.alike = Stage.PARKED, alike or entry.key
         self._ready.discard(entry.key)
         self._under_way.discard(entry.key)
         if refusal is not None:
+            parked = self._parked.setdefault(entry.alike, _Parked(refusal))
+            parked.refusal = refusal
+            parked.entries[entry.key] = entry
             self._at(self._now() + LOOK_AGAIN_SECONDS, entry.key)
+
+    def refusal_of(self, alike: Hashable) -> Refusal | None:
+        """Why those that are parked under `alike` have no place; None if nobody is."""
+        parked = self._parked.get(alike)
+        return parked.refusal if parked is not None else None
+
+    def explain(self, alike: Hashable, refusal: Refusal) -> list[Waiting]:
+        """A refusal that says more than the one with which these are parked; for whom it holds."""
+        parked = self._parked[alike]
+        parked.refusal = refusal
+        return list(parked.entries.values())
 
     def retry(self, key: str, *, failed: bool = True) -> None:
         """Its statement was not carried out: decide anew, later and later after each failure."""
@@ -206,14 +247,36 @@ class Backlog:
                 self._wake(self._entries[key])
         if self._refresh_at <= now:
             self._refresh_at = math.inf
-            for entry in self._entries.values():
-                self._wake(entry)
+            for parked in list(self._parked.values()):
+                self._wake_first(parked)
 
     def _wake(self, entry: Waiting) -> None:
-        if entry.stage is Stage.PARKED and entry.refusal is not None:
+        if entry.stage is Stage.PARKED and entry.alike in self._parked:
             self._make_ready(entry)
 
+    def _wake_first(self, parked: _Parked) -> None:
+        self._make_ready(min(parked.entries.values(), key=_order))
+
+    def _regroup(self, entry: Waiting, group: Group) -> None:
+        """Its pods have changed: whoever it was parked with is no longer like it."""
+        entry.group, entry.order = group, self._order(group)
+        refusal = self.refusal_of(entry.alike)
+        if entry.stage is Stage.PARKED and refusal is not None:
+            self.park(entry, refusal)
+
+    def _unpark(self, entry: Waiting) -> None:
+        parked = self._parked.get(entry.alike)
+        if parked is None:
+            return
+        parked.entries.pop(entry.key, None)
+        if not parked.entries:
+            del self._parked[entry.alike]
+
     def _make_ready(self, entry: Waiting) -> None:
+        self._unpark(entry)
         entry.stage = Stage.READY
         self._under_way.discard(entry.key)
         self._ready.add(entry.key)
+
+
+_order = attrgetter("order")

@@ -9,32 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from apportion.core.changes import Change, Happened
-from apportion.core.groups import Group
 from apportion.core.reasons import Scope
 from apportion.core.refusals import Refusal
 
 
 class Changes:
-    """What happened since the last round, asked for one waiting group after the other."""
+    """What happened since the last round. `pods` are those whose own slices or pods it was about."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        self._changes = frozenset(change for change in changes if change.kind is not Happened.SLICE_CAME)
+        happened = frozenset(changes)
+        self.pods = {change.pod for change in happened if change.pod}
+        self._changes = {change for change in happened if change.kind is not Happened.SLICE_CAME}
         self._missed = any(change.kind is Happened.EVERYTHING for change in self._changes)
-        self._pods = {change.pod for change in self._changes if change.pod}
-        self._known: dict[int, bool] = {}
 
     def __bool__(self) -> bool:
         return bool(self._changes)
 
-    def can_help(self, group: Group, refusal: Refusal) -> bool:
-        """Groups that ask for the same share their refusal, so thousands of them cost one look."""
-        if self._missed or any(member.uid in self._pods for member in group.members):
-            return True
-        key = id(refusal)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = any(_helps(refusal, change) for change in self._changes)
-        return known
+    def can_help(self, refusal: Refusal) -> bool:
+        """Something stood in the way and may no longer do."""
+        return self._missed or any(_helps(refusal, change) for change in self._changes)
 
 
 def _helps(refusal: Refusal, change: Change) -> bool:

@@ -1,9 +1,9 @@
 """Reports about pods: an event, and the condition PodScheduled.
 
-A pod that waits is told why at once; when only the numbers in the sentence change, at most every few
-seconds, so that a full cluster with thousands of waiting pods is not kept busy by our own reports. Good
-news can wait: while bindings are being written, the events about those already made stand back, for a
-limited time.
+A pod that waits is told why at once; later changes of the sentence (mostly of its numbers) at most every few
+seconds, and of all pods together at a limited rate, so that a full cluster with thousands of waiting pods is not
+kept busy by our own reports. Good news can wait: while bindings are being written, the events about those already
+made stand back, for a limited time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apportion.apis.errors import InputError
@@ -25,7 +25,8 @@ from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.workqueue import WorkQueue
 from apportion.core.statement import Statement
 
-BETWEEN_REPORTS_SECONDS = 10.0
+BETWEEN_REPORTS_SECONDS = 10.0  # about one pod
+BETWEEN_REPEATED_SECONDS = 0.05  # about any pods that were told before
 STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits for others to be bound
 LOOK_SECONDS = 0.2
 WORKERS = 8
@@ -40,6 +41,7 @@ class _Report:
     said: str  # by the pod's condition
     told: str = ""  # by an event of ours: whoever led before may have died between condition and event
     at: float = float("-inf")
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)  # a later sentence must not be overtaken
 
     @property
     def open(self) -> bool:
@@ -78,7 +80,8 @@ class Reporter:
         self._has_news = asyncio.Event()
         self._ended = False
         self._reports: dict[str, _Report] = {}
-        self._queue: WorkQueue[str] = WorkQueue("reports")
+        self._first: WorkQueue[str] = WorkQueue("reports")
+        self._repeated: WorkQueue[str] = WorkQueue("repeated reports")
 
     def waits(self, request: Request, text: str) -> None:
         """The pod cannot be placed, and why."""
@@ -86,8 +89,12 @@ class Reporter:
         if report is None:
             report = self._reports[request.uid] = _Report(request, text, self._said(request.uid))
         report.text = text
-        if report.open:
-            self._queue.add_after(request.uid, report.at + BETWEEN_REPORTS_SECONDS - self._now())
+        if not report.open:
+            return
+        if report.told:
+            self._repeated.add_after(request.uid, report.at + BETWEEN_REPORTS_SECONDS - self._now())
+        else:
+            self._first.add(request.uid)
 
     def problem(self, pod: Pod, error: InputError) -> None:
         """The request of the pod is invalid."""
@@ -120,7 +127,8 @@ class Reporter:
         """Work until cancelled; what is still to be told then, and from then on, goes to the recorder at once."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._queue.run(self._report, WORKERS))
+                group.create_task(self._first.run(self._report, WORKERS))
+                group.create_task(self._repeated.run(self._repeat))
                 group.create_task(self._tell_news())
         finally:
             self._ended = True
@@ -141,9 +149,20 @@ class Reporter:
         if not self._news:
             self._has_news.clear()
 
+    async def _repeat(self, uid: str) -> None:
+        report = self._reports.get(uid)
+        if report is not None and report.open:
+            await asyncio.sleep(BETWEEN_REPEATED_SECONDS)
+            await self._report(uid)
+
     async def _report(self, uid: str) -> None:
         report = self._reports.get(uid)
-        if report is None or not report.open:
+        if report is not None:
+            async with report.writing:
+                await self._write(uid, report)
+
+    async def _write(self, uid: str, report: _Report) -> None:
+        if not report.open or self._reports.get(uid) is not report:
             return
         text, report.at = report.text, self._now()
         request = report.request

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from apportion.apis.request import Request
 from apportion.core import cycle, refusals
@@ -36,11 +36,7 @@ class _Task:
     group: Group
     parked: Refusal
     not_before: float
-    entries: dict[str, Waiting] = field(default_factory=dict)
     steps: Generator[None, None, None] | None = None
-
-    def concerns(self, entry: Waiting) -> bool:
-        return entry.stage is Stage.PARKED and entry.refusal is self.parked
 
 
 @dataclass
@@ -81,8 +77,7 @@ class Explanations:
             found = _Task(key, entry.group, refusals.unexplained(entry.group.members[0]), not_before)
             self._open[key] = found
             self._queue.append(found)
-        found.entries[entry.key] = entry
-        self._backlog.park(entry, found.parked)
+        self._backlog.park(entry, found.parked, key)
 
     def volumes_changed(self) -> None:
         """What was found out about volume claims no longer holds: begin anew."""
@@ -111,12 +106,11 @@ class Explanations:
     def _explain(self, task: _Task) -> Generator[None, None, None]:
         refusal = yield from self._refusal(task)
         del self._open[task.key]  # who comes from now on saw a later fleet
-        if refusal is None:
+        if refusal is None or self._backlog.refusal_of(task.key) is not task.parked:
             return
         text = messages.of(refusal)
-        for number, entry in enumerate(task.entries.values(), 1):
-            if self._backlog.get(entry.key) is entry and task.concerns(entry):
-                self._backlog.park(entry, refusal)
+        for number, entry in enumerate(self._backlog.explain(task.key, refusal), 1):
+            if entry.stage is Stage.PARKED and entry.alike == task.key and self._backlog.get(entry.key) is entry:
                 for member in entry.group.members:
                     self._reporter.waits(member, text)
             if number % _TOLD_PER_STEP == 0:
@@ -134,7 +128,7 @@ class Explanations:
         kept = self._explanation(task)
         steps = kept.explanation.steps()
         while True:
-            if not any(task.concerns(entry) for entry in task.entries.values()):
+            if self._backlog.refusal_of(task.key) is not task.parked:
                 return None
             try:
                 next(steps)

@@ -8,17 +8,16 @@ has no place are not tried again in that round. Why they have none is worked out
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from apportion.cluster import errors
 from apportion.core import cycle, existing_claims, refusals
 from apportion.core.changes import Change, Happened
 from apportion.core.explanations import messages
-from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 BATCH_SECONDS = 0.01
 TURN_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
 EXPLAIN_SECONDS = 0.004  # the same for explaining
-PAUSE_SECONDS = 0.004  # between two such stretches while statements are being written
+PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
@@ -99,15 +98,14 @@ class Rounds:
             idle = self._until(self._explanations.due)
             if patience <= 0:
                 return
-            if idle <= 0:
-                self._explanations.work(EXPLAIN_SECONDS)
-                await asyncio.sleep(PAUSE_SECONDS if self._backlog.busy else 0)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(patience, idle)):
+            try:
+                async with asyncio.timeout(min(patience, max(idle, PAUSE_SECONDS))):
                     await self._changed.wait()
+            except TimeoutError:
+                self._explanations.work(EXPLAIN_SECONDS)
+        until = time.monotonic() + BATCH_SECONDS
         self._explanations.work(EXPLAIN_SECONDS)  # a little even if changes never end
-        await asyncio.sleep(BATCH_SECONDS)
+        await asyncio.sleep(until - time.monotonic())
 
     def _until(self, moment: float | None) -> float:
         return IDLE_SECONDS if moment is None else min(IDLE_SECONDS, moment - self._now())
@@ -125,32 +123,18 @@ class Rounds:
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
         unschedulable: set[Hashable] = set()  # classes without a place: within a round a fleet hardly empties
-        left: dict[str, tuple[Waiting, Group]] = {}
-        async for entry in self._in_turns(taken):
-            outcome = self._decide(entry, unschedulable)
-            if isinstance(outcome, Statement):
-                metrics.DECISIONS.labels("placed").inc()
-                self._view.assumptions.decided(outcome)
-                self._backlog.start(entry)
-                self._spawn(self._carry_out(entry, outcome))
-            elif outcome is None:
-                left[entry.key] = (entry, entry.group)
-            else:
-                metrics.DECISIONS.labels("refused").inc()
-                self._refuse(entry, outcome)
-        await asyncio.sleep(0)  # what was decided is being written while the others are parked
-        metrics.DECISIONS.labels("refused").inc(len(left))
-        async for entry in self._in_turns([entry for entry, _ in left.values()]):
-            if entry.group is left[entry.key][1]:  # else it asks for something else by now, and is ready again
-                self._explanations.add(entry)
-
-    async def _in_turns(self, entries: list[Waiting]) -> AsyncIterator[Waiting]:
-        """Those that still wait when their turn comes; now and then informers and commits get a turn."""
+        turns = [(entry.order, entry) for entry in taken]
         until = time.monotonic() + TURN_SECONDS
-        for entry in entries:
-            if self._backlog.get(entry.key) is entry:
-                yield entry
-            if time.monotonic() > until:
+        while turns:
+            _, entry = heapq.heappop(turns)
+            waits = self._backlog.get(entry.key) is entry
+            outcome = self._decide(entry, unschedulable) if waits else None
+            if outcome is not None or entry.alike not in unschedulable:
+                for other in self._backlog.wake_alike(entry):
+                    heapq.heappush(turns, (other.order, other))
+            if waits:
+                self._settle(entry, outcome)
+            if time.monotonic() > until:  # now and then informers and commits get a turn
                 await asyncio.sleep(0)
                 until = time.monotonic() + TURN_SECONDS
 
@@ -169,6 +153,17 @@ class Rounds:
         if alike is not None:
             unschedulable.add(alike)
         return None
+
+    def _settle(self, entry: Waiting, outcome: Statement | Refusal | None) -> None:
+        metrics.DECISIONS.labels("placed" if isinstance(outcome, Statement) else "refused").inc()
+        if isinstance(outcome, Statement):
+            self._view.assumptions.decided(outcome)
+            self._backlog.start(entry)
+            self._spawn(self._carry_out(entry, outcome))
+        elif outcome is None:
+            self._explanations.add(entry)
+        else:
+            self._refuse(entry, outcome)
 
     def _refuse(self, entry: Waiting, refusal: Refusal) -> None:
         """No node has a part in it, so there is nothing to work out."""
