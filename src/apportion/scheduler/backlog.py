@@ -1,9 +1,9 @@
-"""Groups of pods that wait for nodes: ready to be decided, parked until something changes, or under way.
+"""Groups of pending pods: ready to be decided, parked until something changes, or being bound.
 
 Parked groups that are decided alike are woken as one: the first of them is taken, and the others only if it turns out
 not to speak for them (`wake_alike`). So a thousand equal pods that wait cost one decision.
 
-Which group comes first is the business of one function, `by_priority_and_age`, that can be exchanged.
+The order of the groups is decided by one function, `by_priority_and_age`, that can be replaced.
 """
 
 from __future__ import annotations

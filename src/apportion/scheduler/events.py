@@ -1,9 +1,8 @@
 """Reports about pods: an event, and the condition PodScheduled.
 
-A pod that waits is told why at once; later changes of the sentence (mostly of its numbers) at most every few
-seconds, and of all pods together at a limited rate, so that a full cluster with thousands of waiting pods is not
-kept busy by our own reports. Good news can wait: while bindings are being written, the events about those already
-made stand back, for a limited time.
+A pod that waits is told why at once; later changes of the sentence (mostly of its numbers) at most every few seconds,
+and of all pods together at a limited rate, so that a full cluster with thousands of waiting pods is not kept busy by
+our own reports. Events about bound pods are delayed while bindings are being written, for a limited time.
 """
 
 from __future__ import annotations
