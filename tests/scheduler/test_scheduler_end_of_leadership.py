@@ -91,6 +91,36 @@ async def test_r02_a_lease_that_expires_during_a_commit_is_campaigned_for_again(
         await cluster.bound("a")
 
 
+async def test_r02_a_lease_that_expires_during_a_commit_and_is_renewed_begins_a_new_leadership(
+    cluster: ApiCluster,
+) -> None:
+    await cluster.node("n1")
+    election: Watched
+    renewing, ended = asyncio.Event(), asyncio.Event()
+
+    async def renew_late(request: Request, onwards: Onwards) -> Response:
+        if request.path.endswith("/namespaces") and ("watch", "true") in request.query:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                election.late = False
+                ended.set()
+        if request.method == "PUT":
+            renewing.set()
+            await ended.wait()
+        response = await onwards()
+        if request.method == "POST" and request.path.endswith("/allocationclaims") and not ended.is_set():
+            await renewing.wait()
+            election.late = True  # before the binding is written
+        return response
+
+    await cluster.pod("a", slices={"1g.5gb": 1})
+    async with leading(cluster.wire(renew_late)) as election:
+        await cluster.bound("a")
+        assert ended.is_set()
+        assert election.campaigns == 1
+
+
 async def test_s06_a_pod_that_is_bound_while_the_scheduler_stops_gets_its_event(each_cluster: ApiCluster) -> None:
     cluster = each_cluster
     await cluster.node("n1")

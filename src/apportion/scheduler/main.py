@@ -77,7 +77,7 @@ class Leadership:
         while True:
             metrics.LEADING.set(1)
             try:
-                await self._lead_once()
+                await asyncio.create_task(self._lead_once())
             except* LeaseLost:
                 log.warning("the lease expired during a commit")
             finally:
@@ -109,6 +109,9 @@ class Leadership:
 
 
 def _cancelled() -> bool:
-    """A task group that fails hides that it was also cancelled while it ended."""
+    """A task group that fails while it is cancelled raises its failure alone.
+
+    It also counts as a cancellation of the task in which it runs, so ask in another one.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
