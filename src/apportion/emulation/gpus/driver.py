@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -80,6 +81,7 @@ class EmulatedDriver:
         self._catalog = catalog or Catalog.shipped()
         self._scripts = ScriptFiles(state_dir, self._catalog)
         self._failures = Failures()
+        self._held: Collection[DeviceUUID] = ()
         self._warned: set[str] = set()
 
     async def configure(self, annotations: Mapping[str, str]) -> None:
@@ -145,6 +147,7 @@ class EmulatedDriver:
         made = Cut(DeviceUUID(f"MIG-{uuid.uuid4()}"), place.profile, place.start, place.size)
         board.slices = [*board.slices, made]
         self._write(hardware)
+        await self._show_slices()
         return Slice(place, made.uuid)
 
     async def destroy(self, place: Place) -> None:
@@ -155,11 +158,13 @@ class EmulatedDriver:
         board = self._board(hardware, place.gpu)
         board.slices = [cut for cut in board.slices if (cut.profile, cut.start) != (place.profile, place.start)]
         self._write(hardware)
+        await self._show_slices()
 
     def environment(self, uuids: Sequence[DeviceUUID]) -> Mapping[str, str]:
         return environment.nvidia(uuids)
 
     async def update_files(self, held: Collection[DeviceUUID]) -> None:
+        self._held = held
         self._scripts.write_for_node(await self.discover(), await self.slices(), held)
 
     async def mounts(self, device: str, uuids: Sequence[DeviceUUID]) -> Sequence[tuple[str, str]]:
@@ -170,6 +175,11 @@ class EmulatedDriver:
 
     async def close(self) -> None:
         pass
+
+    async def _show_slices(self) -> None:
+        """As on hardware, `nvidia-smi` of the node shows a slice as soon as it exists."""
+        with suppress(OSError):  # the agent reports it when it updates the files
+            await self.update_files(self._held)
 
     def _gpu(self, index: int, board: Board) -> Gpu:
         model = self._catalog.find(board.product, board.memory_mib)
