@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from apportion.apis import names
 from apportion.apis.errors import LedgerError
+from apportion.apis.placements import SlicePlacement
 from apportion.core import cycle
-from apportion.core.facts import GpuFacts, SlicePlacement
+from apportion.core.facts import GpuFacts
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy

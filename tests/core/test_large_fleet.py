@@ -12,8 +12,8 @@ from types import FrameType
 import msgspec
 import pytest
 
+from apportion.apis.placements import SlicePlacement
 from apportion.core import cycle
-from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy

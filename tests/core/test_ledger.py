@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from apportion.apis.errors import LedgerError
-from apportion.core.facts import GpuFacts, HeldSlice, SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core.facts import GpuFacts, HeldSlice
 from apportion.core.ledger import Gpu, Use
 from tests.builders.accelerators import A100, T4, model
 

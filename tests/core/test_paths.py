@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import POLICIES, Request
 from apportion.core import cycle
-from apportion.core.facts import SlicePlacement, Taint
+from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from apportion.apis.placements import SlicePlacement
 from apportion.core import cycle
-from apportion.core.facts import SlicePlacement
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, T4

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.core import cycle
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core.facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import T4

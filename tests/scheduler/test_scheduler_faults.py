@@ -10,13 +10,13 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import parse_pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
-from apportion.core.facts import SlicePlacement
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice
 from apportion.core.statement import Statement

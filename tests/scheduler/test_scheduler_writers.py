@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request, parse_pod
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core.facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice, Evict, Operation, Reserve, Unreserve
 from apportion.core.statement import Statement

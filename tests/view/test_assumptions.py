@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from apportion.apis.placements import SlicePlacement
 from apportion.core import cycle
 from apportion.core.changes import Happened
-from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.operations import ObjectKind

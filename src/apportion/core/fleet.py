@@ -16,9 +16,10 @@ import msgspec
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
-from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
+from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.holdings import Holding, Holdings
 from apportion.core.ledger import Gpu
 from apportion.core.node import NodeState
@@ -34,7 +35,6 @@ __all__ = [
     "NodeFacts",
     "NodeState",
     "Reservation",
-    "SlicePlacement",
     "Taint",
 ]
 

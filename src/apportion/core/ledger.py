@@ -11,8 +11,9 @@ from enum import StrEnum
 
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import DeviceUUID
+from apportion.apis.placements import SlicePlacement
 from apportion.core import grid as grids
-from apportion.core.facts import GpuFacts, HeldSlice, SlicePlacement
+from apportion.core.facts import GpuFacts, HeldSlice
 
 MILLI = 1000
 

@@ -15,9 +15,10 @@ import msgspec
 
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.changes import Change, Happened
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core.facts import Reservation
 from apportion.core.fleet import Fleet
 from apportion.core.volumes import VolumeChoice
 

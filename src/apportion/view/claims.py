@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import ClaimName, NodeName, PodUID
-from apportion.core.fleet import Fleet, SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
 from apportion.view.assumptions import Assumptions
 from apportion.view.changes import ChangeLog, Happened

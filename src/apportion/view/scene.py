@@ -9,7 +9,7 @@ from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
 from apportion.apis.identities import PodUID
-from apportion.core.facts import SlicePlacement
+from apportion.apis.placements import SlicePlacement
 from apportion.core.ledger import Gpu as Ledger
 from apportion.core.node import NodeState
 from apportion.view.pods import message_of

@@ -19,10 +19,11 @@ import msgspec
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core import cycle
 from apportion.core.changes import Happened
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core.facts import Reservation
 from apportion.core.filters import nodes as node_rules
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
 from apportion.core.statement import Statement

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from apportion.apis.identities import DeviceUUID, NodeName
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request, SliceWant
-from apportion.core.facts import SlicePlacement
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.grid import Grid, Shape
 from apportion.core.node import NodeState

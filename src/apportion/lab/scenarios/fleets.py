@@ -11,9 +11,10 @@ from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.errors import InputError
 from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.nodes import Taint
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog, Model
-from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState, SlicePlacement
+from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState
 from apportion.core.ledger import Gpu
 from apportion.core.node import CPU, PODS
 from apportion.core.operations import share_key
