@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from apportion.apis.errors import LedgerError
 from apportion.apis.placements import SlicePlacement
 from apportion.core.facts import GpuFacts, HeldSlice
-from apportion.core.ledger import Gpu, Use
+from apportion.core.ledger import GpuLedger, Use
 from tests.builders.accelerators import A100, T4, model
 
 PROFILES = [profile.name for profile in model(A100).profiles]
@@ -21,7 +21,7 @@ class SlicedGpu(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gpu = Gpu(GpuFacts("gpu", model(A100), mig=True))
+        self.gpu = GpuLedger(GpuFacts("gpu", model(A100), mig=True))
         self.placed: dict[str, HeldSlice] = {}
         self.count = 0
 
@@ -86,7 +86,7 @@ class SharedGpu(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gpu = Gpu(GpuFacts("gpu", model(T4), mig=False))
+        self.gpu = GpuLedger(GpuFacts("gpu", model(T4), mig=False))
         self.shares: dict[str, int] = {}
         self.count = 0
 
@@ -137,14 +137,14 @@ TestSharedGpu.settings = settings(max_examples=80, stateful_step_count=40, deadl
 
 
 def test_s09_a_gpu_outside_mig_mode_is_never_sliced() -> None:
-    gpu = Gpu(GpuFacts("gpu", model(A100), mig=False))
+    gpu = GpuLedger(GpuFacts("gpu", model(A100), mig=False))
     with pytest.raises(LedgerError, match=r"cannot have a slice 1g\.5gb") as refused:
         gpu.place_slice("key", "1g.5gb", 0, "pod")
     assert refused.value.code == "NotSliceable"
 
 
 def test_s09_a_gpu_in_mig_mode_is_never_shared_or_given_whole() -> None:
-    gpu = Gpu(GpuFacts("gpu", model(A100), mig=True))
+    gpu = GpuLedger(GpuFacts("gpu", model(A100), mig=True))
     with pytest.raises(LedgerError):
         gpu.add_share("pod", 1)
     with pytest.raises(LedgerError):
@@ -152,12 +152,12 @@ def test_s09_a_gpu_in_mig_mode_is_never_shared_or_given_whole() -> None:
 
 
 def test_s09_an_unhealthy_gpu_takes_nothing() -> None:
-    assert not Gpu(GpuFacts("gpu", model(A100), mig=True, healthy=False)).takes_slices
-    assert Gpu(GpuFacts("gpu", model(T4), mig=False, healthy=False)).free_mib == 0
+    assert not GpuLedger(GpuFacts("gpu", model(A100), mig=True, healthy=False)).takes_slices
+    assert GpuLedger(GpuFacts("gpu", model(T4), mig=False, healthy=False)).free_mib == 0
 
 
 def test_s06_overlapping_claims_block_their_units_until_one_goes() -> None:
-    gpu = Gpu(GpuFacts("gpu", model(A100), mig=True))
+    gpu = GpuLedger(GpuFacts("gpu", model(A100), mig=True))
     gpu.adopt_slice(HeldSlice("first", SlicePlacement("gpu", "3g.20gb", 0, 4), "a"))
     gpu.adopt_slice(HeldSlice("second", SlicePlacement("gpu", "2g.10gb", 2, 2), "b"))
     assert gpu.strays == {"second"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apportion.apis import names
 from apportion.apis.errors import LedgerError
 from apportion.apis.placements import SlicePlacement
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.facts import Reservation
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
@@ -192,14 +192,14 @@ def test_what_was_decided_can_be_undone_and_decided_again_in_the_same_way(seed: 
     group = Group.of(
         *(pod_request(f"p-{n}", volumes=volumes if n == 0 else [], **wants) for n in range(dice.randint(1, 3)))
     )
-    first = cycle.decide(fleet, group, policy)
-    if isinstance(first, cycle.Refusal):
+    first = group_decision.decide(fleet, group, policy)
+    if isinstance(first, group_decision.Refusal):
         assert fleet.record() == before
         return
     decided = fleet.record()
     first.undo(fleet)
     assert fleet.record() == before
-    assert cycle.decide(fleet, group, policy) == first
+    assert group_decision.decide(fleet, group, policy) == first
     assert fleet.record() == decided
 
 
@@ -211,7 +211,7 @@ def test_a_bind_is_written_after_the_claims_and_volumes_of_its_pod() -> None:
     fleet.storage.volumes["pv"] = VolumeFacts(storage_class=LOCAL, version="7")
     fleet.storage.classes[LOCAL] = ClassFacts(waits_for_pod=True)
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    statement = cycle.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 2}, volumes=volumes)), Policy())
+    statement = group_decision.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 2}, volumes=volumes)), Policy())
     assert isinstance(statement, Statement)
     first, second = statement.waves()
     assert [type(each) for each in first] == [ClaimSlice, ClaimSlice, BindVolume]
@@ -241,10 +241,10 @@ def test_s04_a_volume_is_chosen_once() -> None:
     first, second = (
         pod_request(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}]) for name in ("a", "b")
     )
-    placed = cycle.decide(fleet, Group.of(first), Policy())
+    placed = group_decision.decide(fleet, Group.of(first), Policy())
     assert isinstance(placed, Statement)
-    refused = cycle.decide(fleet, Group.of(second), Policy())
-    assert isinstance(refused, cycle.Refusal)
+    refused = group_decision.decide(fleet, Group.of(second), Policy())
+    assert isinstance(refused, group_decision.Refusal)
     assert refused.code == "VolumeNodeAffinity"
     placed.undo(fleet)
-    assert isinstance(cycle.decide(fleet, Group.of(second), Policy()), Statement)
+    assert isinstance(group_decision.decide(fleet, Group.of(second), Policy()), Statement)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from typer.testing import CliRunner, Result
+from typer.testing import CheckedScenario, CliRunner
 
 from apportion.cli.lab import app
 from apportion.lab.scenarios import files, form, running
@@ -211,7 +211,7 @@ def test_files_that_cannot_be_read_are_named_and_not_ok(tmp_path: Path, content:
     assert said in result.problems[0]
 
 
-def run(*arguments: str, stdin: str = "") -> Result:
+def run(*arguments: str, stdin: str = "") -> CheckedScenario:
     return CliRunner().invoke(app, ["scenario", *arguments], input=stdin)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apportion.apis.placements import SlicePlacement
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.changes import Happened
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
@@ -31,7 +31,7 @@ class Life:
         log = ChangeLog()
         self.changes: ChangeReader = log.reader()
         self.assumptions = Assumptions(self.fleet, log, lambda: self.now)
-        decided = cycle.decide(self.fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
+        decided = group_decision.decide(self.fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
         assert isinstance(decided, Statement)
         self.statement = decided
         self.assumptions.decided(decided)
@@ -108,7 +108,7 @@ def test_a_chosen_volume_counts_until_the_facts_tell_it() -> None:
     claim, volume = ClaimFacts(storage_class=LOCAL), VolumeFacts(storage_class=LOCAL)
     fleet.storage = storage = Storage({"default/a": claim}, {"pv": volume}, {LOCAL: ClassFacts(waits_for_pod=True)})
     request = pod_request("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}])
-    statement = cycle.decide(fleet, Group.of(request), Policy())
+    statement = group_decision.decide(fleet, Group.of(request), Policy())
     assert isinstance(statement, Statement)
     assumptions = Assumptions(fleet, ChangeLog(), lambda: 0.0)
     assumptions.decided(statement)

@@ -21,7 +21,7 @@ from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
 from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.holdings import Holding, Holdings
-from apportion.core.ledger import Gpu
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.core.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
@@ -332,7 +332,7 @@ class Fleet:
         for uuid in state.gpus:
             self.gpu_nodes.pop(uuid, None)
             self._holdings.detach(uuid)
-        state.gpus = {facts.uuid: Gpu(facts) for facts in gpus}
+        state.gpus = {facts.uuid: GpuLedger(facts) for facts in gpus}
         state.ready = ready
         for uuid, gpu in state.gpus.items():
             self.gpu_nodes[uuid] = state.name

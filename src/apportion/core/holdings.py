@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.core.facts import HeldShare, HeldSlice
-from apportion.core.ledger import Gpu
+from apportion.core.ledger import GpuLedger
 
 Holding = HeldSlice | HeldShare
 
@@ -19,7 +19,7 @@ class Holdings:
     def __init__(self) -> None:
         self.slices: dict[str, HeldSlice] = {}
         self.shares: dict[str, HeldShare] = {}
-        self.gpus: dict[DeviceUUID, Gpu] = {}
+        self.gpus: dict[DeviceUUID, GpuLedger] = {}
         self._by_owner: dict[str, set[str]] = {}
         self._by_gpu: dict[str, set[str]] = {}
 
@@ -52,7 +52,7 @@ class Holdings:
         if record.gpu in self.gpus:
             _leave(record, self.gpus[record.gpu])
 
-    def attach(self, gpu: Gpu) -> None:
+    def attach(self, gpu: GpuLedger) -> None:
         """Enter everything that is on this GPU into its empty ledger."""
         self.gpus[gpu.uuid] = gpu
         for key in sorted(self._by_gpu.get(gpu.uuid, ())):
@@ -71,14 +71,14 @@ class Holdings:
         }
 
 
-def _enter(record: Holding, gpu: Gpu) -> None:
+def _enter(record: Holding, gpu: GpuLedger) -> None:
     if isinstance(record, HeldSlice):
         gpu.adopt_slice(record)
     else:
         gpu.adopt_share(record.key, record.mib)
 
 
-def _leave(record: Holding, gpu: Gpu) -> None:
+def _leave(record: Holding, gpu: GpuLedger) -> None:
     if isinstance(record, HeldSlice):
         gpu.remove_slice(record.key)
     else:

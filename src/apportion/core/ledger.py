@@ -25,7 +25,7 @@ class Use(StrEnum):
     WHOLE = "whole"
 
 
-class Gpu:
+class GpuLedger:
     """One GPU's ledger."""
 
     __slots__ = ("facts", "grid", "memory_mib", "shared_mib", "shares", "slices", "state", "strays", "whole")

@@ -18,7 +18,7 @@ from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.request import Request, SliceWant
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.catalog import Catalog, Model, Profile
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.grid import Grid
@@ -125,7 +125,8 @@ class _Hundred:
         want = SliceWant("main", ("main",), PROFILES[kind].name, 0)
         request = Request(uid=PodUID(f"pod-{slot}"), namespace="mig100", name=f"pod-{slot}", slices=(want,))
         placed = isinstance(
-            cycle.decide(self._fleet, Group.of(request), self._policy, explained=False), cycle.Statement
+            group_decision.decide(self._fleet, Group.of(request), self._policy, explained=False),
+            group_decision.Statement,
         )
         if placed:
             heapq.heappush(self._ends, (slot + duration, request.uid))

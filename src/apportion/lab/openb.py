@@ -17,7 +17,7 @@ from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import POLICIES, Request, Share
 from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.groups import Group
@@ -119,7 +119,9 @@ def _placer(trace: Trace, arrival: Arrival, policy: str) -> Callable[[int, int],
     def place(number: int, index: int) -> bool:
         uid = f"pod-{number}"
         request = msgspec.structs.replace(requests[index], uid=uid, name=uid)
-        return isinstance(cycle.decide(fleet, Group.of(request), core, explained=False), cycle.Statement)
+        return isinstance(
+            group_decision.decide(fleet, Group.of(request), core, explained=False), group_decision.Statement
+        )
 
     return place
 

@@ -14,7 +14,7 @@ from apportion.core.refusals import Refusal
 
 
 class Changes:
-    """What happened since the last round. `pods` are those whose own slices or pods it was about."""
+    """What happened since the last cycle. `pods` are those whose own slices or pods it was about."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         happened = frozenset(changes)

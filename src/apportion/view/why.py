@@ -14,7 +14,7 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -92,6 +92,6 @@ def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusa
     """The scheduler's decision, taken back at once."""
     mark = view.fleet.checkpoint()
     try:
-        return cycle.decide(view.fleet, Group.of(request), policy)
+        return group_decision.decide(view.fleet, Group.of(request), policy)
     finally:
         view.fleet.rollback(mark)

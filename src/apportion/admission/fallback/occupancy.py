@@ -21,7 +21,7 @@ from apportion.apis import names
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.changes import Happened
 from apportion.core.facts import Reservation
 from apportion.core.filters import nodes as node_rules
@@ -65,7 +65,7 @@ class Occupancy:
 
     def place(self, request: Request) -> Statement | None:
         """Put a pod on a node that can take it now; `undo` of the statement takes it back. Gates do not matter here."""
-        return cycle.place(self.fleet, request, self._graded if request.slices else self._plain)
+        return group_decision.place(self.fleet, request, self._graded if request.slices else self._plain)
 
     def fits_but_for_promises(self, request: Request) -> bool:
         if not self._promised or self._devices_are_gone(request):

@@ -15,7 +15,7 @@ from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState
-from apportion.core.ledger import Gpu
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import CPU, PODS
 from apportion.core.operations import share_key
 from apportion.core.placement import slice_search
@@ -131,7 +131,7 @@ def _add_running(fleet: Fleet, node: NodeState, job: Job, request: Request) -> N
         raise InputError(f"{field}.on", node.name, f"has no {request.whole_gpus} free GPUs for it: name another node")
 
 
-def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named: tuple[Gpu, ...]) -> None:
+def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named: tuple[GpuLedger, ...]) -> None:
     """On the places that the job names, else on the first that are free."""
     gpus = list(named) or list(node.gpus.values())
     wants = [want.profile for want in request.slices]
@@ -150,7 +150,7 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
         fleet.add_slice(key, SlicePlacement(gpu.uuid, want.profile, start, shape.size), request.uid)
 
 
-def _room_for_share(node: NodeState, job: Job, request: Request) -> list[Gpu]:
+def _room_for_share(node: NodeState, job: Job, request: Request) -> list[GpuLedger]:
     share = request.share
     assert share is not None
     fitting = [gpu for gpu in node.shareable() if gpu.left_after(share.mib_on(gpu.memory_mib)) is not None]
@@ -172,7 +172,7 @@ def _add_claims(fleet: Fleet, job: Job, request: Request) -> None:
         fleet.add_slice(key, placement, request.uid, node=NodeName(claim.node))
 
 
-def _device(node: NodeState, index: int, field: str) -> Gpu:
+def _device(node: NodeState, index: int, field: str) -> GpuLedger:
     gpus = list(node.gpus.values())
     if index >= len(gpus):
         raise InputError(field, index, f"node {node.name} has {len(gpus)} GPUs, counted from 0")

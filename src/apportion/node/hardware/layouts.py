@@ -127,7 +127,7 @@ class Layouts:
         selection = self._config.of(index) if self._config else None
         if selection is None:
             return None
-        if not selection.wishes:
+        if not selection.layout:
             return Layout(selection.enabled)
         return self._cut(gpu, selection)
 
@@ -135,7 +135,7 @@ class Layouts:
         model = self._catalog.find(gpu.model, gpu.memory_mib)
         if model is None:
             raise migconfig.MigConfigError(names.MIG_CONFIG, gpu.model, "this GPU model is unknown")
-        cuts = layouts.lay_out(model, selection.wishes, names.MIG_CONFIG)
+        cuts = layouts.lay_out(model, selection.layout, names.MIG_CONFIG)
         return Layout(sliced=True, places=tuple(SlicePlacement(gpu.uuid, *each) for each in cuts))
 
     def _fail(self, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a leader: the view of the cluster, and the components that act on it."""
+"""What a leader is made of: the view of the cluster, and the components that act on it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
+from apportion.scheduler.cycles import Cycles
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
-from apportion.scheduler.rounds import Rounds
 from apportion.scheduler.settings import Settings
 from apportion.view.informers import Informers
 from apportion.view.view import View
@@ -29,8 +29,8 @@ UNCONFIRMED_SECONDS = 30.0
 SWEEP_SECONDS = 5.0
 
 
-class Plane:
-    """What a leader is made of."""
+class Leader:
+    """Made anew for every leadership."""
 
     def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
         now = clock.elapsed
@@ -63,7 +63,7 @@ class Plane:
             policy=policy,
             holds=election.holds,
         )
-        self._rounds = Rounds(
+        self._cycles = Cycles(
             self.view,
             self.backlog,
             self._committer,
@@ -79,7 +79,7 @@ class Plane:
             self._reporter.run(),
             self._leftovers.run(),
             self._lost_claims.run(),
-            self._rounds.run(),
+            self._cycles.run(),
             self._sweep(),
         ]
 
