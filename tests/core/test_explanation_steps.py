@@ -12,8 +12,8 @@ from apportion.core import group_decision
 from apportion.core.explanations import remedies
 from apportion.core.explanations.explanation import Explanation, refuse
 from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons
-from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.refusals import Refusal

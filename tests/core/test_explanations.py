@@ -10,8 +10,8 @@ import pytest
 from apportion.apis import names
 from apportion.core import group_decision
 from apportion.core.explanations import messages, remedies
-from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, CATALOG, H100, T4

@@ -12,8 +12,8 @@ from apportion.apis import names
 from apportion.apis.errors import LedgerError
 from apportion.apis.placements import SlicePlacement
 from apportion.core import group_decision
-from apportion.core.facts import GpuFacts
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import GpuFacts
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, CATALOG, T4, model

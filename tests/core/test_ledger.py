@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from apportion.apis.errors import LedgerError
 from apportion.apis.placements import SlicePlacement
-from apportion.core.facts import GpuFacts, HeldSlice
+from apportion.core.fleet_facts import GpuFacts, HeldSlice
 from apportion.core.ledger import GpuLedger, Use
 from tests.builders.accelerators import A100, T4, model
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import POLICIES, Request
 from apportion.core import group_decision
-from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, CATALOG, H100, T4

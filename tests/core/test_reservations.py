@@ -7,7 +7,7 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.placements import SlicePlacement
 from apportion.core import group_decision
-from apportion.core.facts import Reservation
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import T4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from apportion.apis import names
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request, parse_pod
-from apportion.core.facts import Reservation
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice, Evict, Operation, Reserve, Unreserve
 from apportion.core.statement import Statement

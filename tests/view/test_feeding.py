@@ -17,7 +17,7 @@ from apportion.core.groups import Group
 from apportion.core.operations import ObjectRef
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
-from apportion.view.changes import Happened
+from apportion.view.change_log import Happened
 from apportion.view.view import View
 from tests.builders import accelerators, claims, nodes, pods
 from tests.builders.pods import our_pod, typed

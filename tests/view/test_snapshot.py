@@ -10,7 +10,7 @@ import pytest
 from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.placements import SlicePlacement
-from apportion.core.facts import Reservation
+from apportion.core.fleet_facts import Reservation
 from apportion.view import snapshot
 from apportion.view.view import View
 from tests.builders import accelerators, nodes

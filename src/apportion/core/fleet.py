@@ -19,7 +19,7 @@ from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
-from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
+from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.holdings import Holding, Holdings
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
@@ -244,18 +244,18 @@ class Fleet:
 
     # Volumes
 
-    def choose_volume(self, claim: str, choice: VolumeChoice) -> None:
+    def choose_volume(self, volume_claim: str, choice: VolumeChoice) -> None:
         """A volume, or a node to provision for, was chosen for a volume claim, and the cluster does not show it yet."""
         assert self.storage is not None
-        self.forget_volume(claim)
-        self.storage.chosen[claim] = choice
-        self._note(self._take_back_volume, claim)
+        self.forget_volume(volume_claim)
+        self.storage.chosen[volume_claim] = choice
+        self._note(self._take_back_volume, volume_claim)
 
-    def forget_volume(self, claim: str) -> None:
+    def forget_volume(self, volume_claim: str) -> None:
         """What was chosen was not carried out, or the cluster shows it now."""
-        choice = self.storage.chosen.pop(claim, None) if self.storage is not None else None
+        choice = self.storage.chosen.pop(volume_claim, None) if self.storage is not None else None
         if choice is not None:
-            self._note(self._restore_volume, claim, choice)
+            self._note(self._restore_volume, volume_claim, choice)
 
     # Trial changes
 
@@ -402,13 +402,13 @@ class Fleet:
         state.remove_reservation(key)
         self._forget_if_empty(state)
 
-    def _take_back_volume(self, claim: str) -> None:
+    def _take_back_volume(self, volume_claim: str) -> None:
         assert self.storage is not None
-        del self.storage.chosen[claim]
+        del self.storage.chosen[volume_claim]
 
-    def _restore_volume(self, claim: str, choice: VolumeChoice) -> None:
+    def _restore_volume(self, volume_claim: str, choice: VolumeChoice) -> None:
         assert self.storage is not None
-        self.storage.chosen[claim] = choice
+        self.storage.chosen[volume_claim] = choice
 
     def _add(self, record: Holding) -> None:
         known = self._holdings.get(record.key)

@@ -13,9 +13,9 @@ from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core import existing_claims, refusals
 from apportion.core.explanations import explanation
-from apportion.core.facts import HeldSlice
 from apportion.core.filters import storage
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import HeldSlice
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Operation, Unreserve
 from apportion.core.placement.node_placement import NodePlacement
@@ -74,7 +74,7 @@ def assume(fleet: Fleet, request: Request, chosen: NodePlacement) -> list[Operat
     before: list[ClaimSlice | BindVolume] = []
     if chosen.slices:
         before += _claims(request, chosen)
-    if request.rules.claims:
+    if request.rules.volume_claims:
         before += _volumes(fleet, request, chosen.node)
     after = tuple(operation.confirmed_by for operation in before)
     if chosen.shares:
@@ -126,13 +126,13 @@ def _volumes(fleet: Fleet, request: Request, node: NodeName) -> list[BindVolume]
     facts = fleet.nodes[node].facts
     if fleet.storage is None or facts is None:
         return []
-    claims, volumes = fleet.storage.claims, fleet.storage.volumes
+    volume_claims, volumes = fleet.storage.volume_claims, fleet.storage.volumes
     return [
         BindVolume(
             request,
             node,
             name,
-            claims[f"{request.namespace}/{name}"].uid,
+            volume_claims[f"{request.namespace}/{name}"].uid,
             volume or "",
             volumes[volume].version if volume else "",
         )

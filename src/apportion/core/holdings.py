@@ -7,7 +7,7 @@ independent of the ledgers, and are entered into a GPU's ledger whenever that GP
 from __future__ import annotations
 
 from apportion.apis.identities import DeviceUUID, PodUID
-from apportion.core.facts import HeldShare, HeldSlice
+from apportion.core.fleet_facts import HeldShare, HeldSlice
 from apportion.core.ledger import GpuLedger
 
 Holding = HeldSlice | HeldShare

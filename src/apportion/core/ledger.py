@@ -13,7 +13,7 @@ from apportion.apis.errors import LedgerError
 from apportion.apis.identities import DeviceUUID
 from apportion.apis.placements import SlicePlacement
 from apportion.core import grid as grids
-from apportion.core.facts import GpuFacts, HeldSlice
+from apportion.core.fleet_facts import GpuFacts, HeldSlice
 
 MILLI = 1000
 

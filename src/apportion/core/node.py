@@ -9,7 +9,7 @@ from apportion.apis import names
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import HostPort
 from apportion.apis.request import Request
-from apportion.core.facts import NodeFacts, Reservation
+from apportion.core.fleet_facts import NodeFacts, Reservation
 from apportion.core.ledger import GpuLedger
 from apportion.core.recent_changes import RecentChanges
 

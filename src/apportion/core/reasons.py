@@ -13,7 +13,7 @@ from enum import Enum, StrEnum
 from typing import NamedTuple, Self
 
 from apportion.core import relaxations
-from apportion.core.changes import Happened
+from apportion.core.cluster_changes import Happened
 from apportion.core.relaxations import Relaxation
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
-from apportion.apis.request import Request, SliceWant
+from apportion.apis.request import Request, SliceRequest
 from apportion.core import group_decision
 from apportion.core.catalog import Catalog, Model, Profile
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
@@ -122,7 +122,7 @@ class _Hundred:
 
     def request(self, slot: int, kind: int, duration: float) -> bool:
         self._end_until(slot)
-        want = SliceWant("main", ("main",), PROFILES[kind].name, 0)
+        want = SliceRequest("main", ("main",), PROFILES[kind].name, 0)
         request = Request(uid=PodUID(f"pod-{slot}"), namespace="mig100", name=f"pod-{slot}", slices=(want,))
         placed = isinstance(
             group_decision.decide(self._fleet, Group.of(request), self._policy, explained=False),

@@ -23,8 +23,8 @@ from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.groups import Group
 from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
+from apportion.lab.allocation_meter import AllocationMeter
 from apportion.lab.baselines import BASELINES
-from apportion.lab.meter import Meter
 from apportion.lab.trace import MILLI, Arrival, Trace, TraceError, TracePod
 
 LEARNED = "-learned"
@@ -51,7 +51,7 @@ def run(trace: Trace, seed: int, policy: str, progress: Progress = lambda _: Non
     """One replay: its columns and its speed."""
     arrival = trace.arrival(seed)
     place = _placer(trace, arrival, policy)
-    meter = Meter(trace.capacity)
+    meter = AllocationMeter(trace.capacity)
     started = time.process_time()
     for number, index in enumerate(arrival.pods):
         pod = trace.pods[index]

@@ -17,11 +17,11 @@ from operator import attrgetter
 
 from apportion.apis.request import Request
 from apportion.core import equivalence
-from apportion.core.changes import Change
+from apportion.core.cluster_changes import Change
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group, key_of
 from apportion.core.refusals import Refusal
-from apportion.scheduler.changes import Changes
+from apportion.scheduler.helpful_changes import HelpfulChanges
 
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 30.0
@@ -155,7 +155,7 @@ class Backlog:
     def take(self, changes: Iterable[Change]) -> list[Waiting]:
         """The groups to decide about now, in order: new ones, those whose time has come, those woken."""
         self._pass_time()
-        happened = Changes(changes)
+        happened = HelpfulChanges(changes)
         if happened and self._parked:
             self._refresh_at = min(self._refresh_at, self._now() + REFRESH_SECONDS)
             for parked in list(self._parked.values()):

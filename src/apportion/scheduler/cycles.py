@@ -16,7 +16,7 @@ from typing import Any
 
 from apportion.cluster import errors
 from apportion.core import existing_claims, group_decision, refusals
-from apportion.core.changes import Change, Happened
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.explanations import messages
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code

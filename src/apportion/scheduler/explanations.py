@@ -85,7 +85,7 @@ class Explanations:
             if _has_volumes(task.group):
                 task.steps = None
         for kept in self._kept.values():
-            if kept.explanation.request.rules.claims:
+            if kept.explanation.request.rules.volume_claims:
                 kept.explanation = self._begun(kept.explanation.request)
 
     def work(self, seconds: float) -> None:
@@ -153,4 +153,4 @@ class Explanations:
 
 
 def _has_volumes(group: Group) -> bool:
-    return any(member.rules.claims for member in group.members)
+    return any(member.rules.volume_claims for member in group.members)

@@ -101,10 +101,10 @@ class VolumeWriter:
         namespace = operation.request.namespace
         if not operation.volume:
             patch: dict[str, Any] = {"metadata": {"annotations": {SELECTED_NODE: operation.node}}}
-            await self._client.patch(PERSISTENT_VOLUME_CLAIMS, operation.claim, patch, namespace=namespace)
+            await self._client.patch(PERSISTENT_VOLUME_CLAIMS, operation.volume_claim, patch, namespace=namespace)
             return
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-        reference |= {"namespace": namespace, "name": operation.claim, "uid": operation.claim_uid}
+        reference |= {"namespace": namespace, "name": operation.volume_claim, "uid": operation.volume_claim_uid}
         patch = {"metadata": {"resourceVersion": operation.volume_version}, "spec": {"claimRef": reference}}
         await self._client.patch(PERSISTENT_VOLUMES, operation.volume, patch)
 
@@ -113,14 +113,14 @@ class VolumeWriter:
         try:
             if not operation.volume:
                 claim = await self._client.get(
-                    PERSISTENT_VOLUME_CLAIMS, operation.claim, namespace=namespace, into=Bare
+                    PERSISTENT_VOLUME_CLAIMS, operation.volume_claim, namespace=namespace, into=Bare
                 )
                 return claim.metadata.annotations.get(SELECTED_NODE) == operation.node
             volume = await self._client.get(PERSISTENT_VOLUMES, operation.volume, into=PersistentVolume)
         except errors.NotFound:
             return False
         reference = volume.spec.claim_ref
-        return reference is not None and (reference.namespace, reference.name) == (namespace, operation.claim)
+        return reference is not None and (reference.namespace, reference.name) == (namespace, operation.volume_claim)
 
 
 class BindingWriter:

@@ -10,7 +10,7 @@ from apportion.apis.placements import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.change_log import ChangeLog, Happened
 
 
 class Claims:

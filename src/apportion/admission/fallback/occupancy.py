@@ -22,9 +22,9 @@ from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core import group_decision
-from apportion.core.changes import Happened
-from apportion.core.facts import Reservation
+from apportion.core.cluster_changes import Happened
 from apportion.core.filters import nodes as node_rules
+from apportion.core.fleet_facts import Reservation
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
 from apportion.core.statement import Statement
 from apportion.view.view import View
@@ -191,9 +191,9 @@ def pieces(statement: Statement) -> tuple[SlicePlacement, ...]:
 
 def without_volumes(request: Request) -> Request:
     """Volumes are not followed here: a pod does not fall back because of them."""
-    if not request.rules.claims:
+    if not request.rules.volume_claims:
         return request
-    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, claims=()))
+    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, volume_claims=()))
 
 
 def _asked(waiting: WaitingPod) -> Request | None:

@@ -31,7 +31,7 @@ class Checks:
     def __init__(self, fleet: Fleet, request: Request) -> None:
         self._fleet = fleet
         self._request = request
-        self._everywhere = storage.anywhere(fleet, request) if request.rules.claims else None
+        self._everywhere = storage.anywhere(fleet, request) if request.rules.volume_claims else None
         self._spread = spread.prepare(fleet, request) if request.rules.spread else ()
         self._neighbours = podaffinity.prepare(fleet, request)
 
@@ -45,7 +45,7 @@ class Checks:
         if facts is None:
             return Reason(Code.WRONG_NODE)
         reason = nodes.against(node, request) or resources.against(node, request) or self._everywhere
-        if reason is None and request.rules.claims:
+        if reason is None and request.rules.volume_claims:
             reason = storage.against(self._fleet, node, request)
         if reason is None and self._spread:
             reason = spread.against(facts, self._spread)

@@ -8,7 +8,7 @@ import msgspec
 
 from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.placements import SlicePlacement
-from apportion.apis.request import Request, SliceWant
+from apportion.apis.request import Request, SliceRequest
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.grid import Grid, Shape
 from apportion.core.node import NodeState
@@ -22,13 +22,13 @@ class NodePlacement(msgspec.Struct, frozen=True):
 
     node: NodeName
     price: int
-    slices: tuple[tuple[SliceWant, SlicePlacement], ...] = ()
+    slices: tuple[tuple[SliceRequest, SlicePlacement], ...] = ()
     devices: tuple[DeviceUUID, ...] = ()
     shares: tuple[tuple[DeviceUUID, int], ...] = ()
 
 
 def placement(
-    node: NodeState, request: Request, policy: Policy, wants: Sequence[SliceWant] | None = None
+    node: NodeState, request: Request, policy: Policy, wants: Sequence[SliceRequest] | None = None
 ) -> NodePlacement | None:
     """The best place for the pod on this node by the policy, None if its GPUs cannot take it.
 
@@ -84,7 +84,7 @@ def node_part(node: NodeState, policy: Policy) -> int:
     return ORDER * (share if policy.name == PACK else -share)
 
 
-def _slice_placement(node: NodeState, wants: Sequence[SliceWant], policy: Policy) -> NodePlacement | None:
+def _slice_placement(node: NodeState, wants: Sequence[SliceRequest], policy: Policy) -> NodePlacement | None:
     gpus = gpu_rules.sliceable_gpus(node)
     priced = slice_price([(gpu.grid, gpu.state) for gpu in gpus], [want.profile for want in wants], policy)
     if priced is None:

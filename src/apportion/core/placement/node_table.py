@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from apportion.apis import names
 from apportion.apis.identities import DeviceUUID, NodeName
-from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import MILLI, PODS, NodeState
-from apportion.core.placement.demand import product_of
+from apportion.core.placement.fragmentation_tables import product_of
 from apportion.core.recent_changes import RecentChanges
 
 Numbers = npt.NDArray[np.int64]

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 from apportion.apis.request import Request
 from apportion.core import existing_claims
-from apportion.core.facts import HeldSlice
 from apportion.core.filters import Checks, podaffinity
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import HeldSlice
 from apportion.core.placement.node_placement import NodePlacement, placement
 from apportion.core.placement.node_table import NodeTable
 from apportion.core.placement.preferences import Preferences, prefers_by_pods
@@ -43,7 +43,7 @@ def placement_beside(
 def _alone(fleet: Fleet, request: Request) -> bool:
     """True if a node's answer depends on nothing but that node: no pods elsewhere, ports or volumes matter."""
     rules = request.rules
-    if rules.about_pods or rules.ports or rules.claims or prefers_by_pods(request):
+    if rules.about_pods or rules.ports or rules.volume_claims or prefers_by_pods(request):
         return False
     if not fleet.apart:
         return True

@@ -16,7 +16,7 @@ from apportion.core.groups import Group
 from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
 from apportion.lab.scenarios import fleets, requests
-from apportion.lab.scenarios.form import Job, Scenario
+from apportion.lab.scenarios.schema import Job, Scenario
 
 CYCLES_AFTER_REST = 5
 

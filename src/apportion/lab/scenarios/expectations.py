@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from apportion.lab.scenarios.decisions import CYCLES_AFTER_REST, ScenarioResult
 from apportion.lab.scenarios.fleets import device_name
-from apportion.lab.scenarios.form import Expect, Scenario, as_texts, as_tuple
+from apportion.lab.scenarios.schema import Expect, Scenario, as_texts, as_tuple
 
 
 def problems(scenario: Scenario, result: ScenarioResult) -> list[str]:

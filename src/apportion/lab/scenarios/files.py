@@ -16,7 +16,7 @@ import yaml
 
 from apportion.apis.errors import InputError
 from apportion.lab.scenarios import parsing
-from apportion.lab.scenarios.form import Scenario
+from apportion.lab.scenarios.schema import Scenario
 
 STDIN = "-"
 

@@ -20,7 +20,7 @@ from apportion.core.node import CPU, PODS
 from apportion.core.operations import share_key
 from apportion.core.placement import slice_search
 from apportion.lab.scenarios import checks, notation
-from apportion.lab.scenarios.form import NODE_PODS, Gpus, Job, Node, Scenario, as_tuple
+from apportion.lab.scenarios.schema import NODE_PODS, Job, Scenario, ScenarioGpus, ScenarioNode, as_tuple
 
 MEMORY = "memory"
 
@@ -49,7 +49,7 @@ def claim_names(request: Request) -> list[str]:
     return [claim_name(request.uid, want.container, want.index) for want in request.slices]
 
 
-def _add_node(fleet: Fleet, name: NodeName, node: Node, *, mig: bool) -> None:
+def _add_node(fleet: Fleet, name: NodeName, node: ScenarioNode, *, mig: bool) -> None:
     field = f"nodes.{name}"
     gpus = _gpus(fleet.catalog, name, node, mig=mig)
     taints = tuple(msgspec.convert(notation.taint(text, f"{field}.taints"), Taint) for text in node.taints)
@@ -62,8 +62,8 @@ def _add_node(fleet: Fleet, name: NodeName, node: Node, *, mig: bool) -> None:
         fleet.add_slice(key, SlicePlacement(gpu.uuid, piece.profile, piece.start, piece.size), "")
 
 
-def _gpus(catalog: Catalog, name: str, node: Node, *, mig: bool) -> list[GpuFacts]:
-    entries = [Gpus(count=node.gpus)] if isinstance(node.gpus, int) else node.gpus
+def _gpus(catalog: Catalog, name: str, node: ScenarioNode, *, mig: bool) -> list[GpuFacts]:
+    entries = [ScenarioGpus(count=node.gpus)] if isinstance(node.gpus, int) else node.gpus
     found: list[GpuFacts] = []
     for entry in entries:
         model = _model(catalog, entry.model or node.model, entry.memory or node.memory, f"nodes.{name}.model")
@@ -99,7 +99,7 @@ def _gpu_labels(gpus: list[GpuFacts]) -> dict[str, str]:
     return labels | ({names.MIG_CAPABLE_LABEL: "true"} if any(gpu.model.profiles for gpu in gpus) else {})
 
 
-def _allocatable(node: Node, gpus: list[GpuFacts], field: str) -> dict[str, int]:
+def _allocatable(node: ScenarioNode, gpus: list[GpuFacts], field: str) -> dict[str, int]:
     """What the kubelet offers: by its GPUs, unless `capacity` says otherwise."""
     offered: dict[str, int] = {PODS: NODE_PODS}
     for gpu in gpus:

@@ -10,7 +10,7 @@ import msgspec
 
 from apportion.apis.errors import ApportionError
 from apportion.lab.scenarios import checks, decisions, expectations, files
-from apportion.lab.scenarios.form import Scenario
+from apportion.lab.scenarios.schema import Scenario
 
 _MOST_PROBLEMS = 20  # of one scenario
 

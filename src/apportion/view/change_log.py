@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from apportion.apis.identities import NO_NODE, NodeName
-from apportion.core.changes import Change, Happened
+from apportion.core.cluster_changes import Change, Happened
 
 __all__ = ["Change", "ChangeLog", "ChangeReader", "Happened"]
 
