@@ -126,12 +126,6 @@ class Code(StrEnum):
         helped_by=_STORAGE | _PODS_END,
         scope=Scope.FLEET,
     )
-    VOLUME_LIMIT = Row(
-        "VolumeLimit",
-        "{has} the maximum number of volumes of {subject}",
-        helped_by=_STORAGE | _PODS_END,
-        scope=Scope.FLEET,
-    )
 
     # Other pods
     SPREAD = Row(

@@ -104,9 +104,6 @@ class Backlog:
     def get(self, key: str) -> Waiting | None:
         return self._entries.get(key)
 
-    def group_of(self, uid: str) -> str | None:
-        return self._groups.get(uid)
-
     def count(self, stage: Stage) -> int:
         known = {Stage.READY: len(self._ready), Stage.UNDER_WAY: len(self._under_way)}
         return known[stage] if stage in known else len(self._entries) - sum(known.values())

@@ -15,7 +15,7 @@ from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
 
-__all__ = ["Checks", "FilterResult", "feasible", "reason_against"]
+__all__ = ["Checks", "FilterResult", "feasible"]
 
 
 class FilterResult(NamedTuple):
@@ -65,7 +65,3 @@ def feasible(fleet: Fleet, request: Request) -> FilterResult:
         else:
             reasons[node.name] = reason
     return FilterResult(tuple(fitting), reasons)
-
-
-def reason_against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
-    return Checks(fleet, request).against(node)
