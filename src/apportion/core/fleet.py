@@ -74,7 +74,7 @@ class Fleet:
         self.apart_labels: frozenset[str] = frozenset()  # label keys in their terms
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.reservations: dict[str, Reservation] = {}
-        self.releasing: set[str] = set()  # pods that are terminating and still hold their resources
+        self.releasing: set[PodUID] = set()  # pods that are terminating and still hold their resources
         self.storage: Storage | None = None
         self.sharing = True  # False if no component binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback

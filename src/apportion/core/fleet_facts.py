@@ -36,8 +36,9 @@ class NodeFacts:
 
 
 class HeldSlice(NamedTuple):
-    """A slice that is assigned to a pod. `key` is its claim's name, `owner` its pod; `releasing` while it is being
-    freed.
+    """A slice that is assigned to a pod. `key` is its claim's name, `owner` the pod's uid; `releasing` while it is
+    being freed. A slice that is reserved has the key of the reservation as its owner, one that Apportion did not make
+    has none.
 
     `node` is where its claim says that it is, empty if that is unknown.
     """

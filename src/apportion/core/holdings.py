@@ -6,9 +6,13 @@ independent of the ledgers, and are entered into a GPU's ledger whenever that GP
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.core.fleet_facts import HeldShare, HeldSlice
 from apportion.core.ledger import GpuLedger
+
+T = TypeVar("T")
 
 Holding = HeldSlice | HeldShare
 
@@ -21,7 +25,7 @@ class Holdings:
         self.shares: dict[str, HeldShare] = {}
         self.gpus: dict[DeviceUUID, GpuLedger] = {}
         self._by_owner: dict[str, set[str]] = {}
-        self._by_gpu: dict[str, set[str]] = {}
+        self._by_gpu: dict[DeviceUUID, set[str]] = {}
 
     def get(self, key: str) -> Holding | None:
         return self.slices.get(key) or self.shares.get(key)
@@ -85,7 +89,7 @@ def _leave(record: Holding, gpu: GpuLedger) -> None:
         gpu.remove_share(record.key)
 
 
-def _discard(index: dict[str, set[str]], name: str, key: str) -> None:
+def _discard(index: dict[T, set[str]], name: T, key: str) -> None:
     keys = index[name]
     keys.discard(key)
     if not keys:

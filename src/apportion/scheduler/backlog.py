@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from operator import attrgetter
 
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core import equivalence
 from apportion.core.cluster_changes import Change
@@ -89,7 +90,7 @@ class Backlog:
         self._now = now
         self._order = order
         self._entries: dict[str, Waiting] = {}
-        self._groups: dict[str, str] = {}  # pod -> its group
+        self._groups: dict[PodUID, str] = {}  # pod -> its group
         self._ready: set[str] = set()
         self._parked: dict[Hashable, _Parked] = {}
         self._under_way: set[str] = set()
@@ -131,7 +132,7 @@ class Backlog:
             self._make_ready(entry)
         return True
 
-    def withdraw(self, uid: str) -> bool:
+    def withdraw(self, uid: PodUID) -> bool:
         """A pod that is bound, gone, gated or of another scheduler."""
         key = self._groups.pop(uid, None)
         if key is None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from apportion.apis.errors import InputError
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -89,7 +90,7 @@ class Leader:
     def _forget_reports(self, old: Pod | None, new: Pod | None) -> None:
         subject = new or old
         if subject is not None and (new is None or new.spec.node_name):
-            self._reporter.forget(subject.metadata.uid)
+            self._reporter.forget(PodUID(subject.metadata.uid))
 
     async def _sweep(self) -> None:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""

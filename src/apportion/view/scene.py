@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.placements import SlicePlacement
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
@@ -31,7 +31,7 @@ class ShownSlice:
 class ShownGpu:
     """One GPU of a node with its slices. Without units it is not in MIG mode: `owner` has it whole."""
 
-    uuid: str
+    uuid: DeviceUUID
     model: str
     units: int
     slices: tuple[ShownSlice, ...]

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from apportion.apis import names
 from apportion.apis.custom_resources.claims import AllocationClaim
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core import group_decision
@@ -48,7 +48,7 @@ class Answer:
     state: State
     sentence: str
     layer: str = ""
-    node: str = ""
+    node: NodeName = NO_NODE
     slices: tuple[AllocationClaim, ...] = ()
     refusal: Refusal | None = None
     told: str = ""

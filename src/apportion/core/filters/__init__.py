@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core.filters import gpus, nodes, podaffinity, resources, spread, storage
 from apportion.core.fleet import Fleet
@@ -19,8 +20,8 @@ __all__ = ["Checks", "FilterResult", "feasible"]
 
 
 class FilterResult(NamedTuple):
-    nodes: tuple[str, ...]
-    reasons: Mapping[str, Reason]
+    nodes: tuple[NodeName, ...]
+    reasons: Mapping[NodeName, Reason]
 
 
 class Checks:
@@ -56,8 +57,8 @@ class Checks:
 
 def feasible(fleet: Fleet, request: Request) -> FilterResult:
     checks = Checks(fleet, request)
-    fitting: list[str] = []
-    reasons: dict[str, Reason] = {}
+    fitting: list[NodeName] = []
+    reasons: dict[NodeName, Reason] = {}
     for node in fleet:
         reason = checks.against(node)
         if reason is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from apportion.apis import names
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core.node import CPU, MOST_CPU
 
@@ -36,7 +37,7 @@ class Mix:
         self.total = 0
         self.generation = 0
         self.learning = learning
-        self._seen: set[str] = set()
+        self._seen: set[PodUID] = set()
         self._fresh = 0
 
     @staticmethod
