@@ -54,7 +54,7 @@ class ScenarioResult:
 
 
 def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
-    """`plain` looks at every node for every pod; the outcome must be the same."""
+    """`plain` looks at every node for every pod; the result must be the same."""
     asked = {job.name: requests.of_job(job, number) for number, job in enumerate(scenario.jobs)}
     mix = None if scenario.mix is None else Mix.of(requests.of_mix(ask, n) for n, ask in enumerate(scenario.mix))
     rules = Policy(policy, mix)

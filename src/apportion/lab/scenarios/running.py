@@ -50,20 +50,20 @@ def run(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _run_once(scenario: Scenario, policy: str) -> list[str]:
-    """Both paths must come to the same outcome."""
-    outcome = decisions.run(scenario, policy, plain=False)
-    found = expectations.problems(scenario, outcome)
+    """Both paths must come to the same result."""
+    result = decisions.run(scenario, policy, plain=False)
+    found = expectations.problems(scenario, result)
     plain = decisions.run(scenario, policy, plain=True)
-    if plain != outcome:
-        found.append(f"looking at every node gives another outcome: {_difference(plain, outcome)}")
+    if plain != result:
+        found.append(f"looking at every node gives another outcome: {_difference(plain, result)}")
     return found
 
 
-def _difference(plain: decisions.ScenarioResult, outcome: decisions.ScenarioResult) -> str:
-    pods = sorted({*plain.places, *outcome.places})
-    differing = [pod for pod in pods if plain.places.get(pod) != outcome.places.get(pod)]
-    listed = "; ".join(f"{pod}: {plain.places.get(pod)}, not {outcome.places.get(pod)}" for pod in differing)
-    return listed or f"{plain.waits}, not {outcome.waits}"
+def _difference(plain: decisions.ScenarioResult, result: decisions.ScenarioResult) -> str:
+    pods = sorted({*plain.places, *result.places})
+    differing = [pod for pod in pods if plain.places.get(pod) != result.places.get(pod)]
+    listed = "; ".join(f"{pod}: {plain.places.get(pod)}, not {result.places.get(pod)}" for pod in differing)
+    return listed or f"{plain.waits}, not {result.waits}"
 
 
 def _variants(scenario: Scenario) -> Iterator[tuple[str, Scenario, str]]:
