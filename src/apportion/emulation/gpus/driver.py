@@ -115,10 +115,10 @@ class EmulatedDriver:
 
     async def slices(self) -> Sequence[Slice]:
         return [
-            Slice(SlicePlacement(board.uuid, cut.profile, cut.start, cut.size), cut.uuid)
+            Slice(_placement(board, piece), piece.uuid)
             for index, board in enumerate(self._read().gpus)
             if not self._failures.lost(index)
-            for cut in board.slices
+            for piece in board.slices
         ]
 
     async def lay_out(self, gpu: DeviceUUID, layout: Layout | None) -> None:
@@ -156,7 +156,7 @@ class EmulatedDriver:
         await self._failures.before(Call.destroy, self._index(place.gpu), str(place))
         hardware = self._read()
         board = self._board(hardware, place.gpu)
-        board.slices = [cut for cut in board.slices if (cut.profile, cut.start) != (place.profile, place.start)]
+        board.slices = [piece for piece in board.slices if (piece.profile, piece.start) != (place.profile, place.start)]
         self._write(hardware)
         await self._show_slices()
 
@@ -184,7 +184,9 @@ class EmulatedDriver:
     def _gpu(self, index: int, board: Board) -> Gpu:
         model = self._catalog.find(board.product, board.memory_mib)
         fault = "the GPU does not answer" if self._failures.lost(index) else ""
-        fixed = None if board.fixed is None else tuple(Slice(_place(board, cut), cut.uuid) for cut in board.fixed)
+        fixed = (
+            None if board.fixed is None else tuple(Slice(_placement(board, piece), piece.uuid) for piece in board.fixed)
+        )
         profiles = () if fixed else _profiles(model)
         return Gpu(board.uuid, board.product, board.memory_mib, board.sliced, profiles, fault, fixed)
 
@@ -199,14 +201,14 @@ class EmulatedDriver:
             starts = ", ".join(map(str, profile.starts))
             raise Refused(f"{place}: {place.profile} has size {profile.size} and starts at {starts}")
         present = [*board.slices, *(board.fixed or ())]
-        taken = next((cut for cut in present if place.overlaps(_place(board, cut))), None)
+        taken = next((piece for piece in present if place.overlaps(_placement(board, piece))), None)
         if taken:
             raise PlacementTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps it")
-        cut_up = grid.of(model)
+        grid_of_model = grid.of(model)
         state = grid.EMPTY
-        for cut in present:
-            state = cut_up.put(state, cut_up.shapes[cut.profile], cut.start)
-        if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
+        for piece in present:
+            state = grid_of_model.put(state, grid_of_model.shapes[piece.profile], piece.start)
+        if not grid_of_model.legal(state, grid_of_model.shapes[profile.name], place.start):
             raise PlacementTaken(f"{place}: the other slices use up what it needs besides memory")
 
     def _index(self, gpu: DeviceUUID) -> int:
@@ -249,8 +251,8 @@ def _fixed_uuid(place: SlicePlacement) -> DeviceUUID:
     return DeviceUUID(f"MIG-{uuid.uuid5(NIL, f'{place.gpu}-{place.profile}-{place.start}')}")
 
 
-def _place(board: Board, cut: EmulatedSlice) -> SlicePlacement:
-    return SlicePlacement(board.uuid, cut.profile, cut.start, cut.size)
+def _placement(board: Board, piece: EmulatedSlice) -> SlicePlacement:
+    return SlicePlacement(board.uuid, piece.profile, piece.start, piece.size)
 
 
 def _profiles(model: Model | None) -> tuple[ProfileFacts, ...]:

@@ -88,7 +88,7 @@ class Busy(PartitionError):
 
 
 class PlacementTaken(PartitionError):
-    reason = "PlaceTaken"
+    reason = "PlaceTaken"  # as conditions show it: reasons are stable
 
 
 class GpuLost(PartitionError):
