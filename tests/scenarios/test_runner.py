@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from typer.testing import CheckedScenario, CliRunner
+from typer.testing import CliRunner, Result
 
 from apportion.cli.lab import app
 from apportion.lab.scenarios import files, running, schema
@@ -211,7 +211,7 @@ def test_files_that_cannot_be_read_are_named_and_not_ok(tmp_path: Path, content:
     assert said in result.problems[0]
 
 
-def run(*arguments: str, stdin: str = "") -> CheckedScenario:
+def run(*arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(app, ["scenario", *arguments], input=stdin)
 
 
