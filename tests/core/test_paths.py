@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import POLICIES, Request
-from apportion.core import cycle
-from apportion.core.facts import SlicePlacement, Taint
+from apportion.core import group_decision
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, CATALOG, H100, T4
@@ -43,10 +44,10 @@ def _compare(dice: random.Random, policy: str, steps: int) -> None:
     running: list[str] = []
     for number in range(steps):
         request = _request(dice, number)
-        slow = cycle.decide(plain, Group.of(request), by_hand, plain=True)
-        quick = cycle.decide(fast, Group.of(request), by_row)
+        slow = group_decision.decide(plain, Group.of(request), by_hand, plain=True)
+        quick = group_decision.decide(fast, Group.of(request), by_row)
         assert slow == quick
-        if isinstance(quick, cycle.Statement):
+        if isinstance(quick, group_decision.Statement):
             running.append(request.uid)
         if running and dice.random() < 0.3:
             _end(plain, fast, running.pop(dice.randrange(len(running))))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.emulation.nvidia_smi import command, script
 from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine, instance_id
-from apportion.node.hardware.partitioner import Place
 from tests.clusters import binaries
 
 NOW = datetime(2026, 11, 16, 2, 30, 5, tzinfo=UTC)
@@ -135,7 +135,7 @@ async def test_f09_the_script_of_a_node_shows_a_slice_as_soon_as_it_exists(tmp_p
     driver = EmulatedDriver("n1", tmp_path)
     await driver.configure({names.EMULATED_GPUS: '[{"product": "NVIDIA A100-PCIE-40GB", "count": 1}]'})
     (gpu,) = await driver.discover()
-    place = Place(gpu.uuid, "2g.10gb", 2, 2)
+    place = SlicePlacement(gpu.uuid, "2g.10gb", 2, 2)
     made = await driver.create(place)
     assert made.uuid in (tmp_path / "nvidia-smi").read_text()
     await driver.destroy(place)

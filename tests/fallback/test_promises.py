@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from apportion.admission.fallback import promises
 from apportion.admission.fallback.promises import Ages, Promise, Sighting, StoredPromises
-from apportion.core.facts import SlicePlacement
+from apportion.apis.placements import SlicePlacement
 
 LIFETIME = 30.0
 

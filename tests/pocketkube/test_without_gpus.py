@@ -47,7 +47,7 @@ ABOUT_GPUS = (
     "apportion.apis.profiles",
     "apportion.apis.request",
     "apportion.apis.shares",
-    "apportion.apis.slicewants",
+    "apportion.apis.slice_requests",
     "numpy",
     "pynvml",
 )

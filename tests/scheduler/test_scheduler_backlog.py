@@ -8,7 +8,7 @@ import pytest
 
 from apportion.apis import kinds
 from apportion.apis.request import Request
-from apportion.core.changes import Change, Happened
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.reasons import Code
 from apportion.core.refusals import NodeGroup, Refusal
 from apportion.scheduler import backlog as backlogs

@@ -14,13 +14,13 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
-from apportion.scheduler import rounds
+from apportion.scheduler import cycles
 from apportion.scheduler.main import Leadership
 from apportion.scheduler.settings import Settings
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, Wire, background, scheduling, until
 
 Onwards = Callable[[], Awaitable[Response]]
-WITHIN = rounds.LAST_SECONDS / 4  # an answer that comes in time
+WITHIN = cycles.LAST_SECONDS / 4  # an answer that comes in time
 
 
 class Watched(Election):

@@ -10,13 +10,13 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import parse_pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
-from apportion.core.facts import SlicePlacement
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice
 from apportion.core.statement import Statement
@@ -124,7 +124,7 @@ async def test_s06_a_claim_that_another_leader_wrote_for_another_node_is_not_cou
     bind = Bind(request, "n1", after=(claim.confirmed_by,))
     committer = commits.Committer(cluster.client, namespace=NAMESPACE, holds=lambda: True)
     result = await committer.commit(Statement(Group.of(request), (claim, bind)))
-    assert (result.outcomes, result.existing) == ({uid: commits.Outcome.FAILED}, set())
+    assert (result.pods, result.existing) == ({uid: commits.BindResult.FAILED}, set())
     async with scheduling(cluster):
         assert await cluster.bound("a") == {"a": "n2"}
     assert [claim.spec.nodename for claim in await cluster.claims()] == ["n2"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request, parse_pod
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice, Evict, Operation, Reserve, Unreserve
 from apportion.core.statement import Statement
-from apportion.scheduler.commits import Committer, Outcome
+from apportion.scheduler.commits import BindResult, Committer
 from tests.scheduler.cluster import NAMESPACE, ApiCluster
 
 
@@ -70,6 +71,6 @@ async def test_of_a_group_each_pod_has_its_own_outcome(each_cluster: ApiCluster)
     await cluster.delete("gone")
     statement = Statement(Group.of(there, gone), (Bind(there, "n1"), Bind(gone, "n1")))
     result = await committer(cluster).commit(statement)
-    assert result.outcomes == {there.uid: Outcome.BOUND, gone.uid: Outcome.GONE}
+    assert result.pods == {there.uid: BindResult.BOUND, gone.uid: BindResult.GONE}
     assert result.existing == {statement.binds[0].confirmed_by}
     assert not result.bound

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apportion.apis import migconfig
 from apportion.apis.errors import CatalogError, InputError
-from apportion.apis.migconfig import MigConfigError, Wish
+from apportion.apis.migconfig import LayoutEntry, MigConfigError
 from apportion.core import layouts
 from apportion.core.catalog import Catalog, Model
 
@@ -48,7 +48,7 @@ def test_f02_every_format_gives_the_same_layout(dialect: str) -> None:
     selection = migconfig.parse(written(DIALECTS[dialect])).of(3)
     assert selection is not None
     assert selection.enabled
-    assert layouts.lay_out(h200(), selection.wishes) == MEDIUM
+    assert layouts.lay_out(h200(), selection.layout) == MEDIUM
 
 
 def test_f02_what_we_write_we_read() -> None:
@@ -56,7 +56,7 @@ def test_f02_what_we_write_we_read() -> None:
     selection = config.of(1)
     assert config.of(0) is None
     assert selection is not None
-    assert layouts.lay_out(h200(), selection.wishes) == MEDIUM
+    assert layouts.lay_out(h200(), selection.layout) == MEDIUM
 
 
 def test_f02_devices_are_chosen_by_number_and_the_last_entry_holds() -> None:
@@ -72,11 +72,11 @@ def test_f02_devices_are_chosen_by_number_and_the_last_entry_holds() -> None:
     whole = config.of(3)
     assert whole is not None
     assert not whole.enabled
-    assert [len(found.wishes) for index in range(4) if (found := config.of(index))] == [7, 1, 1, 0]
+    assert [len(found.layout) for index in range(4) if (found := config.of(index))] == [7, 1, 1, 0]
 
 
 def test_f02_the_full_profile_of_the_declared_h200_has_an_alias() -> None:
-    assert layouts.lay_out(h200(), [Wish("7g.80gb")]) == (("7g.70gb", 0, 8),)
+    assert layouts.lay_out(h200(), [LayoutEntry("7g.80gb")]) == (("7g.70gb", 0, 8),)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_f02_any_text_is_parsed_or_refused(text: str) -> None:
 def test_f02_names_alone_find_places_whenever_there_are_some(wanted: list[str]) -> None:
     fits = sum({"1g.10gb": 1, "2g.20gb": 2, "3g.40gb": 4, "7g.70gb": 8}[name] for name in wanted)
     try:
-        cuts = layouts.lay_out(h200(), [Wish(name) for name in wanted])
+        cuts = layouts.lay_out(h200(), [LayoutEntry(name) for name in wanted])
     except CatalogError:
         assert fits > 6  # below that everything of this model fits
         return

@@ -64,7 +64,7 @@ def test_f02_a_layout_in_a_topology_file_becomes_the_annotation(tmp_path: Path) 
     assert config.of(0) is None
     selection = config.of(2)
     assert selection is not None
-    assert [(wish.profile, wish.position) for wish in selection.wishes] == [
+    assert [(entry.profile, entry.position) for entry in selection.layout] == [
         ("2g.20gb", 0),
         ("2g.20gb", 2),
         ("2g.20gb", 4),
@@ -72,7 +72,7 @@ def test_f02_a_layout_in_a_topology_file_becomes_the_annotation(tmp_path: Path) 
     ]
     last = config.of(3)
     assert last is not None
-    assert last.wishes[0].profile == "4g.24gb"
+    assert last.layout[0].profile == "4g.24gb"
 
 
 def test_f02_light_nodes_have_their_static_devices_without_an_agent() -> None:

@@ -17,8 +17,8 @@ import pytest
 from apportion.admission.fallback.occupancy import Occupancy, wants_mig
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy

@@ -79,7 +79,7 @@ async def test_x01_a_share_that_nobody_serves_is_told_alike(cluster: ApiCluster)
     assert (answer["sentence"], answer["code"]) == (condition, "NoSharing")
 
 
-async def test_x01_the_sentence_is_about_the_end_of_the_round(cluster: ApiCluster) -> None:
+async def test_x01_the_sentence_is_about_the_end_of_the_cycle(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1)
     await cluster.pod("large", slices={"7g.40gb": 2}, priority=100)
     for number in range(3):

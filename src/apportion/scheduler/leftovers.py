@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from apportion.apis import names
 from apportion.apis.custom_resources.claims import CREATED, AllocationClaim
+from apportion.apis.identities import ClaimName
 from apportion.apis.kinds import ALLOCATION_CLAIMS, NODES, PODS
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
@@ -44,7 +45,7 @@ class Leftovers:
         self._client = client
         self._claims, self._pods, self._nodes = claims, pods, nodes
         self._holds = holds
-        self._queue: WorkQueue[tuple[str, str]] = WorkQueue("leftovers")
+        self._queue: WorkQueue[tuple[str, ClaimName]] = WorkQueue("leftovers")
         claims.on_change(self._claim_changed)
         pods.on_change(self._pod_changed)
         nodes.on_change(self._node_changed)
@@ -71,7 +72,7 @@ class Leftovers:
         for claim in claims:
             self._queue.add((claim.metadata.namespace, claim.name))
 
-    async def _reconcile(self, key: tuple[str, str]) -> float | None:
+    async def _reconcile(self, key: tuple[str, ClaimName]) -> float | None:
         claim = self._claims.get(key[1], key[0])
         if claim is None:
             return None

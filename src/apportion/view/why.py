@@ -11,10 +11,10 @@ from enum import StrEnum
 
 from apportion.apis import names
 from apportion.apis.custom_resources.claims import AllocationClaim
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -48,7 +48,7 @@ class Answer:
     state: State
     sentence: str
     layer: str = ""
-    node: str = ""
+    node: NodeName = NO_NODE
     slices: tuple[AllocationClaim, ...] = ()
     refusal: Refusal | None = None
     told: str = ""
@@ -92,6 +92,6 @@ def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusa
     """The scheduler's decision, taken back at once."""
     mark = view.fleet.checkpoint()
     try:
-        return cycle.decide(view.fleet, Group.of(request), policy)
+        return group_decision.decide(view.fleet, Group.of(request), policy)
     finally:
         view.fleet.rollback(mark)

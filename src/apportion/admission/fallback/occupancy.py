@@ -19,11 +19,12 @@ import msgspec
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core import cycle
-from apportion.core.changes import Happened
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core import group_decision
+from apportion.core.cluster_changes import Happened
 from apportion.core.filters import nodes as node_rules
+from apportion.core.fleet_facts import Reservation
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
 from apportion.core.statement import Statement
 from apportion.view.view import View
@@ -64,7 +65,7 @@ class Occupancy:
 
     def place(self, request: Request) -> Statement | None:
         """Put a pod on a node that can take it now; `undo` of the statement takes it back. Gates do not matter here."""
-        return cycle.place(self.fleet, request, self._graded if request.slices else self._plain)
+        return group_decision.place(self.fleet, request, self._graded if request.slices else self._plain)
 
     def fits_but_for_promises(self, request: Request) -> bool:
         if not self._promised or self._devices_are_gone(request):
@@ -190,9 +191,9 @@ def pieces(statement: Statement) -> tuple[SlicePlacement, ...]:
 
 def without_volumes(request: Request) -> Request:
     """Volumes are not followed here: a pod does not fall back because of them."""
-    if not request.rules.claims:
+    if not request.rules.volume_claims:
         return request
-    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, claims=()))
+    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, volume_claims=()))
 
 
 def _asked(waiting: WaitingPod) -> Request | None:

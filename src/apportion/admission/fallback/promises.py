@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from apportion.apis.identities import NodeName
-from apportion.core.facts import SlicePlacement
+from apportion.apis.placements import SlicePlacement
 
 MOST_PROMISES = 500
 MOST_BYTES = 700_000

@@ -59,8 +59,8 @@ class Gpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     def cuts(self, field: str) -> layouts.Cuts:
         """Where the slices of the layout lie on each GPU."""
         try:
-            wishes = migconfig.read_devices(self.layout, f"{field}.layout")
-            return layouts.lay_out(self.model(field), wishes, f"{field}.layout") if wishes else ()
+            entries = migconfig.read_devices(self.layout, f"{field}.layout")
+            return layouts.lay_out(self.model(field), entries, f"{field}.layout") if entries else ()
         except InputError as error:
             raise TopologyError(str(error)) from None
 

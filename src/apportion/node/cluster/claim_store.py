@@ -18,11 +18,11 @@ from apportion.apis.custom_resources import claims
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.meta import Condition, to_wire
+from apportion.apis.placements import SlicePlacement
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.pending_writes import PendingWrites, version_of
-from apportion.node.hardware.partitioner import Place
 
 _INDEX = re.compile(r"-(\d+)$")
 BY_NODE, BY_POD = "node", "pod"
@@ -83,7 +83,7 @@ class ClaimStore:
         }
         await self._patch(claim.name, {"status": status}, subresource="status")
 
-    async def move(self, claim: AllocationClaim, place: Place) -> AllocationClaim:
+    async def move(self, claim: AllocationClaim, place: SlicePlacement) -> AllocationClaim:
         """Give the claim another place; fails if anybody changed the claim meanwhile."""
         spec = {"gpuUUID": place.gpu, "migPlacement": {"start": place.start, "size": place.size}}
         version = {"resourceVersion": claim.metadata.resource_version}
@@ -144,9 +144,9 @@ class ClaimStore:
             self._pending.shown(claim.name, new)
 
 
-def place_of(claim: AllocationClaim) -> Place:
+def place_of(claim: AllocationClaim) -> SlicePlacement:
     spec = claim.spec
-    return Place(DeviceUUID(spec.gpu_uuid), spec.profile, spec.mig_placement.start, spec.mig_placement.size)
+    return SlicePlacement(DeviceUUID(spec.gpu_uuid), spec.profile, spec.mig_placement.start, spec.mig_placement.size)
 
 
 def in_order(found: list[AllocationClaim]) -> list[AllocationClaim]:

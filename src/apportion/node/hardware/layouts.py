@@ -13,10 +13,11 @@ from dataclasses import replace
 from apportion.apis import migconfig, names
 from apportion.apis.errors import InputError
 from apportion.apis.migconfig import FAILED, PENDING, SUCCESS, MigConfig, Selection
+from apportion.apis.placements import SlicePlacement
 from apportion.core import layouts
 from apportion.core.catalog import Catalog
 from apportion.node.cluster.claim_store import ClaimStore
-from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitioner, PartitionError, Place
+from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitioner, PartitionError
 from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.kubelet.device_holders import DeviceHolders
 from apportion.node.locks import Locks
@@ -126,7 +127,7 @@ class Layouts:
         selection = self._config.of(index) if self._config else None
         if selection is None:
             return None
-        if not selection.wishes:
+        if not selection.layout:
             return Layout(selection.enabled)
         return self._cut(gpu, selection)
 
@@ -134,8 +135,8 @@ class Layouts:
         model = self._catalog.find(gpu.model, gpu.memory_mib)
         if model is None:
             raise migconfig.MigConfigError(names.MIG_CONFIG, gpu.model, "this GPU model is unknown")
-        cuts = layouts.lay_out(model, selection.wishes, names.MIG_CONFIG)
-        return Layout(sliced=True, places=tuple(Place(gpu.uuid, *each) for each in cuts))
+        cuts = layouts.lay_out(model, selection.layout, names.MIG_CONFIG)
+        return Layout(sliced=True, places=tuple(SlicePlacement(gpu.uuid, *each) for each in cuts))
 
     def _fail(self, problem: str) -> None:
         if problem != self.problem:

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import pynvml
 
-from apportion.node.hardware.partitioner import Busy, GpuLost, PartitionError, PlaceTaken, Unavailable
+from apportion.node.hardware.partitioner import Busy, GpuLost, PartitionError, PlacementTaken, Unavailable
 
 RELOADED = (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 _MEANINGS: dict[int, tuple[type[PartitionError], str]] = {
     pynvml.NVML_ERROR_IN_USE: (Busy, "a process still uses it"),
     pynvml.NVML_ERROR_GPU_IS_LOST: (GpuLost, "the GPU is lost: it needs a reset or a reboot"),
     pynvml.NVML_ERROR_RESET_REQUIRED: (GpuLost, "the GPU needs a reset"),
-    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (PlaceTaken, "it overlaps another slice"),
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (PlacementTaken, "it overlaps another slice"),
     pynvml.NVML_ERROR_NOT_FOUND: (GpuLost, "the GPU is not on this node"),
     pynvml.NVML_ERROR_NO_PERMISSION: (Unavailable, "the agent may not change slices: it must run privileged"),
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (Unavailable, "libnvidia-ml.so.1 is missing: is NVIDIA's driver there?"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from apportion.core.changes import Change, Happened
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.reasons import Scope
 from apportion.core.refusals import Refusal
 
 
-class Changes:
-    """What happened since the last round. `pods` are those whose own slices or pods it was about."""
+class HelpfulChanges:
+    """What happened since the last cycle. `pods` are those whose own slices or pods it was about."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         happened = frozenset(changes)

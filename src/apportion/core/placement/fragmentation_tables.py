@@ -14,14 +14,14 @@ from typing import NamedTuple
 from apportion.apis import names
 from apportion.core.node import NodeState
 from apportion.core.placement.remainder_value import MICRO, MILLI, remainder_values
-from apportion.core.placement.request_mix import Kind, Mix
+from apportion.core.placement.request_mix import Mix, RequestKind
 
 _TYPICAL_PERCENT = 95
 _MOST_TYPICAL = 128
 _QUANTILE_PERCENT = 60
 
 
-class Shape(NamedTuple):
+class TypicalRequest(NamedTuple):
     """What typical requests ask of GPUs: so many, each with so much left, of one of these products."""
 
     milli: int
@@ -30,12 +30,13 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Demand:
-    """`cpu_steps` are the CPU amounts of typical requests in order; `weights[i][j]` is the weight of requests of
-    shape j that ask for no more CPU than the i lowest steps; `total` the weight of all typical requests."""
+class FragmentationTables:
+    """`typical` are the different requests for GPUs, `cpu_steps` the CPU amounts that go with them, in order;
+    `weights[i][j]` is the weight of requests like `typical[j]` that ask for no more CPU than the i lowest steps;
+    `total` the weight of all typical requests."""
 
     remainder: list[int]
-    shapes: tuple[Shape, ...] = ()
+    typical: tuple[TypicalRequest, ...] = ()
     cpu_steps: tuple[int, ...] = ()
     weights: tuple[tuple[int, ...], ...] = ((),)
     total: int = 1
@@ -47,27 +48,27 @@ class Demand:
         left = [milli for milli in remainders if milli]
         lost = self.total * sum(left)
         row = self.weights[bisect_right(self.cpu_steps, cpu)]
-        for weight, shape in zip(row, self.shapes, strict=True):
-            if not weight or (shape.products is not None and product not in shape.products):
+        for weight, asked in zip(row, self.typical, strict=True):
+            if not weight or (asked.products is not None and product not in asked.products):
                 continue
-            fitting = [milli for milli in left if milli >= shape.milli]
-            if len(fitting) >= shape.gpus:
+            fitting = [milli for milli in left if milli >= asked.milli]
+            if len(fitting) >= asked.gpus:
                 lost -= weight * sum(fitting)
         return lost
 
 
-def build(mix: Mix, nodes: Iterable[NodeState]) -> Demand:
+def build(mix: Mix, nodes: Iterable[NodeState]) -> FragmentationTables:
     """The tables for this mix on these nodes."""
     stock = _Stock(nodes)
-    typical = _typical(mix)
-    shapes = tuple(sorted({Shape(k.milli, k.gpus, k.products) for k, _ in typical if k.gpus}, key=_order))
-    steps = tuple(sorted({kind.cpu for kind, _ in typical if kind.gpus}))
-    return Demand(
+    usual = _usual(mix)
+    typical = tuple(sorted({TypicalRequest(k.milli, k.gpus, k.products) for k, _ in usual if k.gpus}, key=_order))
+    steps = tuple(sorted({kind.cpu for kind, _ in usual if kind.gpus}))
+    return FragmentationTables(
         remainder=remainder_values(_single_gpu_sizes(mix)),
-        shapes=shapes,
+        typical=typical,
         cpu_steps=steps,
-        weights=_cumulated(typical, shapes, steps),
-        total=max(1, sum(weight for _, weight in typical)),
+        weights=_cumulated(usual, typical, steps),
+        total=max(1, sum(weight for _, weight in usual)),
         cpu_per_gpu=_cpu_per_gpu(mix, stock),
         scarcity=_scarcity(mix, stock),
     )
@@ -90,16 +91,16 @@ def product_of(node: NodeState) -> str:
     return node.facts.labels.get(names.GPU_PRODUCT_LABEL, "") if node.facts else ""
 
 
-def _order(shape: Shape) -> tuple[int, int, tuple[str, ...]]:
-    return shape.milli, shape.gpus, shape.products or ()
+def _order(asked: TypicalRequest) -> tuple[int, int, tuple[str, ...]]:
+    return asked.milli, asked.gpus, asked.products or ()
 
 
-def _typical(mix: Mix) -> list[tuple[Kind, int]]:
+def _usual(mix: Mix) -> list[tuple[RequestKind, int]]:
     """The commonest kinds of request that together make up most of them."""
     ordered = sorted(
         mix.weights.items(), key=lambda entry: (entry[1], entry[0][:3], entry[0].products or ()), reverse=True
     )
-    chosen: list[tuple[Kind, int]] = []
+    chosen: list[tuple[RequestKind, int]] = []
     reached = 0
     for kind, weight in ordered[:_MOST_TYPICAL]:
         if reached * 100 >= mix.total * _TYPICAL_PERCENT:
@@ -118,13 +119,13 @@ def _single_gpu_sizes(mix: Mix) -> dict[int, int]:
 
 
 def _cumulated(
-    typical: list[tuple[Kind, int]], shapes: tuple[Shape, ...], steps: tuple[int, ...]
+    usual: list[tuple[RequestKind, int]], typical: tuple[TypicalRequest, ...], steps: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    place = {shape: number for number, shape in enumerate(shapes)}
-    table = [[0] * len(shapes) for _ in range(len(steps) + 1)]
-    for kind, weight in typical:
+    columns = {asked: number for number, asked in enumerate(typical)}
+    table = [[0] * len(typical) for _ in range(len(steps) + 1)]
+    for kind, weight in usual:
         if kind.gpus:
-            column = place[Shape(kind.milli, kind.gpus, kind.products)]
+            column = columns[TypicalRequest(kind.milli, kind.gpus, kind.products)]
             for row in range(bisect_right(steps, kind.cpu), len(steps) + 1):
                 table[row][column] += weight
     return tuple(tuple(row) for row in table)

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from apportion.apis.identities import NO_NODE, NodeName
-from apportion.core.changes import Change, Happened
+from apportion.apis.identities import NO_NODE, NO_POD, NodeName, PodUID
+from apportion.core.cluster_changes import Change, Happened
 
 __all__ = ["Change", "ChangeLog", "ChangeReader", "Happened"]
 
@@ -29,7 +29,7 @@ class ChangeLog:
         """Call the listener after each change; it must not read the fleet there, only wake the code that does."""
         self._listeners.append(listener)
 
-    def note(self, kind: Happened, node: NodeName = NO_NODE, pod: str = "") -> None:
+    def note(self, kind: Happened, node: NodeName = NO_NODE, pod: PodUID = NO_POD) -> None:
         self._recent.append(Change(kind, node, pod))
         self.position += 1
         for listener in self._listeners:

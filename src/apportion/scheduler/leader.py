@@ -1,4 +1,4 @@
-"""The parts of a leader: the view of the cluster, and the components that act on it."""
+"""What a leader is made of: the view of the cluster, and the components that act on it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from apportion.apis.errors import InputError
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -16,11 +17,11 @@ from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
+from apportion.scheduler.cycles import Cycles
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
-from apportion.scheduler.rounds import Rounds
 from apportion.scheduler.settings import Settings
 from apportion.view.informers import Informers
 from apportion.view.view import View
@@ -29,8 +30,8 @@ UNCONFIRMED_SECONDS = 30.0
 SWEEP_SECONDS = 5.0
 
 
-class Plane:
-    """What a leader is made of."""
+class Leader:
+    """Made anew for every leadership."""
 
     def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
         now = clock.elapsed
@@ -63,7 +64,7 @@ class Plane:
             policy=policy,
             holds=election.holds,
         )
-        self._rounds = Rounds(
+        self._cycles = Cycles(
             self.view,
             self.backlog,
             self._committer,
@@ -79,7 +80,7 @@ class Plane:
             self._reporter.run(),
             self._leftovers.run(),
             self._lost_claims.run(),
-            self._rounds.run(),
+            self._cycles.run(),
             self._sweep(),
         ]
 
@@ -89,7 +90,7 @@ class Plane:
     def _forget_reports(self, old: Pod | None, new: Pod | None) -> None:
         subject = new or old
         if subject is not None and (new is None or new.spec.node_name):
-            self._reporter.forget(subject.metadata.uid)
+            self._reporter.forget(PodUID(subject.metadata.uid))
 
     async def _sweep(self) -> None:
         """End assumptions that no informer confirmed, if the server says that they are wrong."""

@@ -28,11 +28,11 @@ Amount = str | int | float  # a Kubernetes quantity
 Texts = str | list[str]
 
 
-class Form(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+class ScenarioPart(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Unknown keys are errors."""
 
 
-class Gpus(Form, frozen=True, kw_only=True):
+class ScenarioGpus(ScenarioPart, frozen=True, kw_only=True):
     """GPUs of one model; what is not said here is said by the node."""
 
     count: Annotated[int, msgspec.Meta(ge=0, le=MOST_GPUS)] = 1
@@ -41,7 +41,7 @@ class Gpus(Form, frozen=True, kw_only=True):
     mig: bool | None = None
 
 
-class ForeignSlice(Form, frozen=True, kw_only=True):
+class ScenarioForeignSlice(ScenarioPart, frozen=True, kw_only=True):
     """A slice on the node that Apportion did not create."""
 
     device: Index = 0
@@ -50,16 +50,16 @@ class ForeignSlice(Form, frozen=True, kw_only=True):
     profile: str = ""
 
 
-class Node(Form, frozen=True, kw_only=True):
+class ScenarioNode(ScenarioPart, frozen=True, kw_only=True):
     """One node, or `count` nodes that are alike (`name-0`, `name-1`, ...)."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST)] | None = None
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=MOST_GPUS)] | list[Gpus] = 0
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=MOST_GPUS)] | list[ScenarioGpus] = 0
     model: str = MODEL
     memory: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None  # MiB of each GPU
     mig: bool | None = None
     unhealthy: list[Index] = []
-    foreign: list[ForeignSlice] = []
+    foreign: list[ScenarioForeignSlice] = []
     agent_ready: bool = True
     cpu: Amount = NODE_CPU
     host_memory: Amount = NODE_MEMORY
@@ -69,7 +69,7 @@ class Node(Form, frozen=True, kw_only=True):
     cordoned: bool = False
 
 
-class HeldClaim(Form, frozen=True, kw_only=True):
+class HeldClaim(ScenarioPart, frozen=True, kw_only=True):
     """A slice that is claimed for a job that has no node yet."""
 
     profile: str
@@ -79,7 +79,7 @@ class HeldClaim(Form, frozen=True, kw_only=True):
     index: Index = 0
 
 
-class PodTerm(Form, frozen=True, kw_only=True):
+class PodTerm(ScenarioPart, frozen=True, kw_only=True):
     """Other pods, by their labels, within one value of a node label."""
 
     labels: dict[str, str]
@@ -90,7 +90,7 @@ class Spread(PodTerm, frozen=True, kw_only=True):
     max_skew: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
-class Ask(Form, frozen=True, kw_only=True):
+class Ask(ScenarioPart, frozen=True, kw_only=True):
     """What each pod of a job asks for."""
 
     gpus: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
@@ -139,7 +139,7 @@ class Job(Ask, frozen=True, kw_only=True):
         return (self.on,) * self.pods if isinstance(self.on, str) else tuple(self.on)
 
 
-class Expect(Form, frozen=True, kw_only=True):
+class Expect(ScenarioPart, frozen=True, kw_only=True):
     """What must hold once nothing changes any more; what is not named is not checked."""
 
     running: list[str] = []
@@ -159,11 +159,11 @@ class Expect(Form, frozen=True, kw_only=True):
     partly: dict[str, Any] | None = None
 
 
-class Scenario(Form, frozen=True, kw_only=True):
+class Scenario(ScenarioPart, frozen=True, kw_only=True):
     name: str
     policy: Texts = "fragmentation"
     mix: list[Ask] | None = None
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, ScenarioNode] = {}
     queues: dict[str, Any] | None = None
     jobs: list[Job] = []
     expect: Expect

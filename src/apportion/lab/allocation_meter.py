@@ -5,7 +5,7 @@ from __future__ import annotations
 COLUMNS = (95, 100, 130)
 
 
-class Meter:
+class AllocationMeter:
     """After each arrival the allocated percentage goes to the column of the arrived percentage."""
 
     def __init__(self, capacity: int) -> None:

@@ -1,8 +1,8 @@
-"""Rounds of decisions: a change starts one, a burst of changes is one round.
+"""Cycles of decisions: a change starts one, a burst of changes is one cycle.
 
-Each round decides about every group that is new or could be helped by what changed, in order, on the in-memory
+Each cycle decides about every group that is new or could be helped by what changed, in order, on the in-memory
 fleet, and hands each statement to the committer without waiting for it. Groups that ask for the same as one that
-has no place are not tried again in that round. Why they have none is worked out between rounds (see `explanations`).
+has no place are not tried again in that cycle. Why they have none is worked out between cycles (see `explanations`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from apportion.cluster import errors
-from apportion.core import cycle, existing_claims, refusals
-from apportion.core.changes import Change, Happened
+from apportion.core import existing_claims, group_decision, refusals
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.explanations import messages
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
@@ -24,7 +24,7 @@ from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
-from apportion.scheduler.commits import Committer, Outcome, Result
+from apportion.scheduler.commits import BindResult, CommitResult, Committer
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.explanations import Explanations
 from apportion.view.view import View
@@ -40,7 +40,7 @@ IDLE_SECONDS = 30.0
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 
-class Rounds:
+class Cycles:
     """Backlog in, statements out."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Rounds:
             while self._failure is None:
                 await self._wait()
                 self._changed.clear()
-                await self._round()
+                await self._cycle()
             raise self._failure
         finally:
             finishing = asyncio.create_task(self._finish())
@@ -110,19 +110,19 @@ class Rounds:
     def _until(self, moment: float | None) -> float:
         return IDLE_SECONDS if moment is None else min(IDLE_SECONDS, moment - self._now())
 
-    async def _round(self) -> None:
+    async def _cycle(self) -> None:
         changes = self._changes.take()
         if any(_of_volumes(change) for change in changes):
             self._explanations.volumes_changed()
         taken = self._backlog.take(changes)
         if taken:
-            with metrics.ROUND_SECONDS.time():
+            with metrics.CYCLE_SECONDS.time():
                 await self._decide_all(taken)
         for stage in Stage:
             metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
-        unschedulable: set[Hashable] = set()  # classes without a place: within a round a fleet hardly empties
+        unschedulable: set[Hashable] = set()  # classes without a place: within a cycle a fleet hardly empties
         turns = [(entry.order, entry) for entry in taken]
         until = time.monotonic() + TURN_SECONDS
         while turns:
@@ -147,7 +147,7 @@ class Rounds:
         alike = None if held or fleet.reservations else entry.class_on(fleet)
         if alike is not None and alike in unschedulable:
             return None
-        outcome = cycle.decide(fleet, group, self._policy, explained=False)
+        outcome = group_decision.decide(fleet, group, self._policy, explained=False)
         if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
         if alike is not None:
@@ -176,24 +176,24 @@ class Rounds:
 
     async def _carry_out(self, entry: Waiting, statement: Statement) -> None:
         result = await self._committer.commit(statement)
-        for outcome in result.outcomes.values():
-            metrics.COMMITS.labels(outcome.value).inc()
+        for how in result.pods.values():
+            metrics.COMMITS.labels(how.value).inc()
         if result.bound:
             self._view.assumptions.written(statement)
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
         else:
             self._undo(entry, statement, result)
-        self._reporter.placed(statement, {uid for uid, how in result.outcomes.items() if how is Outcome.BOUND})
+        self._reporter.placed(statement, {uid for uid, how in result.pods.items() if how is BindResult.BOUND})
 
-    def _undo(self, entry: Waiting, statement: Statement, result: Result) -> None:
+    def _undo(self, entry: Waiting, statement: Statement, result: CommitResult) -> None:
         self._view.assumptions.undo(statement, result.existing)
         for bind in statement.binds:
-            outcome = result.outcomes[bind.uid]
-            if outcome is Outcome.FAILED:
+            how = result.pods[bind.uid]
+            if how is BindResult.FAILED:
                 self._reporter.waits(bind.request, f"Binding the pod failed and will be retried: {result.reason}")
-            elif outcome is not Outcome.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
+            elif how is not BindResult.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
                 self._reporter.forget(bind.uid)
-        if Outcome.FAILED in result.outcomes.values():
+        if BindResult.FAILED in result.pods.values():
             self._backlog.retry(entry.key)
         self._changed.set()
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.nodes import Taint
+from apportion.apis.placements import SlicePlacement
 from apportion.core.catalog import Model
 
-__all__ = ["GpuFacts", "HeldShare", "HeldSlice", "NodeFacts", "Reservation", "SlicePlacement", "Taint"]
+__all__ = ["GpuFacts", "HeldShare", "HeldSlice", "NodeFacts", "Reservation", "Taint"]
 
 
 @dataclass(frozen=True)
@@ -34,21 +35,10 @@ class NodeFacts:
     allocatable: Mapping[str, int] = field(default_factory=dict)
 
 
-class SlicePlacement(NamedTuple):
-    """A slice on a GPU: its profile and the memory units that it takes."""
-
-    gpu: DeviceUUID
-    profile: str
-    start: int
-    size: int
-
-    def overlaps(self, other: SlicePlacement) -> bool:
-        return self.gpu == other.gpu and self.start < other.start + other.size and other.start < self.start + self.size
-
-
 class HeldSlice(NamedTuple):
-    """A slice that is assigned to a pod. `key` is its claim's name, `owner` its pod; `releasing` while it is being
-    freed.
+    """A slice that is assigned to a pod. `key` is its claim's name, `owner` the pod's uid; `releasing` while it is
+    being freed. A slice that is reserved has the key of the reservation as its owner, one that Apportion did not make
+    has none.
 
     `node` is where its claim says that it is, empty if that is unknown.
     """

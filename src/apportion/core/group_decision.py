@@ -13,12 +13,12 @@ from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core import existing_claims, refusals
 from apportion.core.explanations import explanation
-from apportion.core.facts import HeldSlice
 from apportion.core.filters import storage
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import HeldSlice
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Operation, Unreserve
-from apportion.core.placement.node_placement import Placement
+from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.placement.selection import best_placement, placement_beside
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
@@ -69,12 +69,12 @@ def place(fleet: Fleet, request: Request, policy: Policy) -> Statement | None:
     return outcome if isinstance(outcome, Statement) else None
 
 
-def assume(fleet: Fleet, request: Request, chosen: Placement) -> list[Operation]:
+def assume(fleet: Fleet, request: Request, chosen: NodePlacement) -> list[Operation]:
     """Enter a placement into the fleet; the operations that make it true."""
     before: list[ClaimSlice | BindVolume] = []
     if chosen.slices:
         before += _claims(request, chosen)
-    if request.rules.claims:
+    if request.rules.volume_claims:
         before += _volumes(fleet, request, chosen.node)
     after = tuple(operation.confirmed_by for operation in before)
     if chosen.shares:
@@ -87,7 +87,7 @@ def assume(fleet: Fleet, request: Request, chosen: Placement) -> list[Operation]
     return operations
 
 
-def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> Placement | Refusal | None:
+def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> NodePlacement | Refusal | None:
     """A placement; None if no node has one; a refusal if the reason does not depend on nodes."""
     if request.gated:
         return refusals.of_pod(request, Code.GATED, ", ".join(request.gates))
@@ -99,7 +99,7 @@ def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> Pla
     return best_placement(fleet, request, policy.for_request(request), plain=plain)
 
 
-def _beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlice, ...]) -> Placement | Refusal:
+def _beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlice, ...]) -> NodePlacement | Refusal:
     """The pod has slices from an earlier attempt, of this leader or of one before it."""
     if existing_claims.leaving(held):
         return refusals.of_pod(request, Code.CLAIMS_LEAVING)
@@ -112,7 +112,7 @@ def _beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlic
     return refusals.of_pod(request, Code.CLAIMS_GIVEN_UP, problem)
 
 
-def _claims(request: Request, chosen: Placement) -> list[ClaimSlice]:
+def _claims(request: Request, chosen: NodePlacement) -> list[ClaimSlice]:
     return [
         ClaimSlice(
             claim_name(request.uid, want.container, want.index), request, chosen.node, placement, want.containers
@@ -126,13 +126,13 @@ def _volumes(fleet: Fleet, request: Request, node: NodeName) -> list[BindVolume]
     facts = fleet.nodes[node].facts
     if fleet.storage is None or facts is None:
         return []
-    claims, volumes = fleet.storage.claims, fleet.storage.volumes
+    volume_claims, volumes = fleet.storage.volume_claims, fleet.storage.volumes
     return [
         BindVolume(
             request,
             node,
             name,
-            claims[f"{request.namespace}/{name}"].uid,
+            volume_claims[f"{request.namespace}/{name}"].uid,
             volume or "",
             volumes[volume].version if volume else "",
         )

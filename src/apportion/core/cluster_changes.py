@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from apportion.apis.identities import NO_NODE, NodeName
+from apportion.apis.identities import NO_NODE, NO_POD, NodeName, PodUID
 
 
 class Happened(Enum):
@@ -23,4 +23,4 @@ class Change(NamedTuple):
 
     kind: Happened
     node: NodeName = NO_NODE
-    pod: str = ""
+    pod: PodUID = NO_POD

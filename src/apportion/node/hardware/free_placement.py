@@ -1,16 +1,17 @@
-"""Another place on this node for a claim that lost its own."""
+"""Another placement on this node for a claim that lost its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from apportion.apis.placements import SlicePlacement
 from apportion.core import grid
-from apportion.node.hardware.partitioner import Gpu, Place
+from apportion.node.hardware.partitioner import Gpu
 from apportion.node.kubelet import capacity
 
 
-def find(profile: str, gpus: Sequence[Gpu], taken: Iterable[Place]) -> Place | None:
-    """The lowest free legal place for the profile; the fullest GPU first, so that large places survive."""
+def find(profile: str, gpus: Sequence[Gpu], taken: Iterable[SlicePlacement]) -> SlicePlacement | None:
+    """The lowest free legal placement for the profile; the fullest GPU first, so that large placements survive."""
     occupied = list(taken)
     options: list[tuple[int, int, int]] = []
     for index, gpu in enumerate(gpus):
@@ -27,10 +28,10 @@ def find(profile: str, gpus: Sequence[Gpu], taken: Iterable[Place]) -> Place | N
     _, index, start = min(options)
     facts = gpus[index].profile(profile)
     assert facts is not None
-    return Place(gpus[index].uuid, profile, start, facts.size)
+    return SlicePlacement(gpus[index].uuid, profile, start, facts.size)
 
 
-def _state(cut: grid.Grid, places: list[Place]) -> int:
+def _state(cut: grid.Grid, places: list[SlicePlacement]) -> int:
     """The GPU with all slices that exist or are claimed on it, also where claims overlap each other."""
     state = grid.EMPTY
     for place in sorted(set(places)):

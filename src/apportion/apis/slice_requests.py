@@ -17,7 +17,7 @@ from apportion.apis.pods import Container, PodSpec
 LARGEST_COUNT = 1000
 
 
-class SliceWant(msgspec.Struct, frozen=True):
+class SliceRequest(msgspec.Struct, frozen=True):
     """One slice: `container` names its claim, `containers` are all that use it, in the order they start."""
 
     container: str
@@ -29,10 +29,10 @@ class SliceWant(msgspec.Struct, frozen=True):
 class _Slice(msgspec.Struct):
     profile: str
     users: list[str]
-    keeper: str | None = None
+    owner: str | None = None
 
 
-def read_slices(spec: PodSpec) -> tuple[SliceWant, ...]:
+def read_slices(spec: PodSpec) -> tuple[SliceRequest, ...]:
     """The pod's slices in claim order: by container as they start, then by index."""
     dealt: dict[str, list[_Slice]] = {}
     loose: dict[str, list[_Slice]] = {}
@@ -81,19 +81,19 @@ def _deal(
     for piece in (*taken, *fresh):
         piece.users.append(container)
         if keeps:
-            piece.keeper = container
+            piece.owner = container
     if keeps:
         del pool[: len(taken)]
     else:
         pool.extend(fresh)
 
 
-def _named(pieces: list[_Slice], order: dict[str, int]) -> tuple[SliceWant, ...]:
+def _named(pieces: list[_Slice], order: dict[str, int]) -> tuple[SliceRequest, ...]:
     owners: dict[str, list[_Slice]] = {}
     for piece in pieces:
-        owners.setdefault(piece.keeper or piece.users[0], []).append(piece)
-    wants: list[SliceWant] = []
+        owners.setdefault(piece.owner or piece.users[0], []).append(piece)
+    wants: list[SliceRequest] = []
     for owner in sorted(owners, key=order.__getitem__):
         owned = sorted(owners[owner], key=lambda piece: piece.profile)
-        wants += [SliceWant(owner, tuple(p.users), p.profile, i) for i, p in enumerate(owned)]
+        wants += [SliceRequest(owner, tuple(p.users), p.profile, i) for i, p in enumerate(owned)]
     return tuple(wants)
