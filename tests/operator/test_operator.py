@@ -16,7 +16,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.operator import conditions
 from apportion.operator.main import Operator, Settings
-from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK, Health, Plane
+from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK, Health, ManagedWorkload
 from tests.admission.api_server import ACCESS, account, api
 from tests.clusters.waiting import eventually
 
@@ -26,13 +26,13 @@ WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 INSTALLED = (*ACCESS, *WEBHOOKS, "CustomResourceDefinition", "Deployment", "DaemonSet")
 
 
-def pods(plane: Plane, *, desired: int, updated: int, available: int) -> Health:
+def pods(plane: ManagedWorkload, *, desired: int, updated: int, available: int) -> Health:
     return Health(
         plane, present=True, settled=True, desired=desired, updated=updated, ready=available, available=available
     )
 
 
-def well(plane: Plane, *, desired: int = 2) -> Health:
+def well(plane: ManagedWorkload, *, desired: int = 2) -> Health:
     return pods(plane, desired=desired, updated=desired, available=desired)
 
 
@@ -197,21 +197,21 @@ async def change(client: Client, fields: dict[str, Any]) -> None:
     await client.patch(kinds.DAS_OPERATORS, "cluster", {"spec": fields}, namespace=NAMESPACE)
 
 
-async def workload(client: Client, plane: Plane) -> dict[str, Any]:
+async def workload(client: Client, plane: ManagedWorkload) -> dict[str, Any]:
     return await client.get(plane.kind, plane.name, namespace=NAMESPACE)
 
 
-async def pod_of(client: Client, plane: Plane) -> dict[str, Any]:
+async def pod_of(client: Client, plane: ManagedWorkload) -> dict[str, Any]:
     found: dict[str, Any] = (await workload(client, plane))["spec"]["template"]["spec"]
     return found
 
 
-async def told(client: Client, plane: Plane, name: str, value: str | None) -> bool:
+async def told(client: Client, plane: ManagedWorkload, name: str, value: str | None) -> bool:
     env = (await pod_of(client, plane))["containers"][0]["env"]
     return {entry["name"]: entry.get("value") for entry in env}.get(name) == value
 
 
-async def set_status(client: Client, plane: Plane, pods: int) -> None:
+async def set_status(client: Client, plane: ManagedWorkload, pods: int) -> None:
     """As a controller reports that all pods are well."""
     generation = (await workload(client, plane))["metadata"]["generation"]
     fields: dict[Kind, list[str]] = {

@@ -61,7 +61,7 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
         await informers.load()
         current = informers.pods.get(name, namespace)
         answer = why.answer(view, current or pod, Policy())
-        if answer.state is why.State.FITS and not await _somebody_leads(client):
+        if answer.state is why.PodState.FITS and not await _somebody_leads(client):
             return replace(
                 answer, sentence=f"{answer.sentence} But there is no leader: check that das-scheduler is running."
             )

@@ -27,7 +27,7 @@ from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.node import readiness, startup
 from apportion.node.cluster.accelerator_report import AcceleratorReport
-from apportion.node.cluster.accelerator_status import NodeState
+from apportion.node.cluster.accelerator_status import NodeReport
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
@@ -291,7 +291,7 @@ class Agent:
         self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)
         try:
-            state = NodeState(self._inventory.gpus, now, self._foreign, self._holders.by_device())
+            state = NodeReport(self._inventory.gpus, now, self._foreign, self._holders.by_device())
             await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from apportion.apis import names
 from apportion.apis.meta import Condition, condition
-from apportion.operator.nodes import NodeProblem
+from apportion.operator.unusable_nodes import NodeProblem
 from apportion.operator.workloads import AGENTS, Health
 
 

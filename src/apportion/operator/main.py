@@ -24,10 +24,10 @@ from apportion.cluster import errors, probes, process
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
-from apportion.operator import conditions, desired
-from apportion.operator.nodes import NodeProblem, node_problems
+from apportion.operator import conditions, plane_settings
 from apportion.operator.removal import Removal
-from apportion.operator.workloads import PLANES, Health, Plane, Workload, health
+from apportion.operator.unusable_nodes import NodeProblem, node_problems
+from apportion.operator.workloads import PLANES, Health, ManagedWorkload, Workload, health
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Operator:
         }
         self._nodes = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
         self._removal = Removal(client, settings.installation)
-        self._applied: dict[Plane, dict[str, Any]] = {}
+        self._applied: dict[ManagedWorkload, dict[str, Any]] = {}
         self._work: WorkQueue[str] = WorkQueue("dasoperator")
 
     async def run(self) -> None:
@@ -117,7 +117,7 @@ class Operator:
     def _problems(self) -> list[NodeProblem]:
         return node_problems(self._nodes.items())
 
-    def _health(self, plane: Plane) -> Health:
+    def _health(self, plane: ManagedWorkload) -> Health:
         return health(plane, self._workloads[plane.kind].get(plane.name, self._namespace))
 
     async def _create(self, name: str) -> None:
@@ -131,9 +131,9 @@ class Operator:
     async def _apply(self, current: DASOperator, found: list[Health]) -> None:
         for entry in found:
             plane = entry.plane
-            wanted = desired.body(plane, current.spec, self._namespace)
+            wanted = plane_settings.body(plane, current.spec, self._namespace)
             # Also applied once after a start, to release fields that the DASOperator no longer sets.
-            settled = self._applied.get(plane) == wanted and desired.holds(plane, current.spec, entry.template)
+            settled = self._applied.get(plane) == wanted and plane_settings.holds(plane, current.spec, entry.template)
             if entry.present and not settled:
                 await self._client.apply(plane.kind, wanted, field_manager=names.OPERATOR_FIELD_MANAGER)
                 self._applied[plane] = wanted

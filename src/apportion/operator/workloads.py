@@ -13,7 +13,7 @@ from apportion.apis.meta import ObjectMeta, Wire
 
 
 @dataclass(frozen=True)
-class Plane:
+class ManagedWorkload:
     """One required workload, and its container that the operator configures."""
 
     kind: Kind
@@ -22,9 +22,11 @@ class Plane:
     means: str
 
 
-AGENTS = Plane(kinds.DAEMON_SETS, names.AGENT_DAEMON_SET, "agent", "slices are neither created nor deleted")
-WEBHOOK = Plane(kinds.DEPLOYMENTS, names.WEBHOOK_DEPLOYMENT, "webhook", "pods that request GPUs cannot be created")
-SCHEDULER = Plane(kinds.DEPLOYMENTS, names.DAS_SCHEDULER, "scheduler", "pods with slices stay pending")
+AGENTS = ManagedWorkload(kinds.DAEMON_SETS, names.AGENT_DAEMON_SET, "agent", "slices are neither created nor deleted")
+WEBHOOK = ManagedWorkload(
+    kinds.DEPLOYMENTS, names.WEBHOOK_DEPLOYMENT, "webhook", "pods that request GPUs cannot be created"
+)
+SCHEDULER = ManagedWorkload(kinds.DEPLOYMENTS, names.DAS_SCHEDULER, "scheduler", "pods with slices stay pending")
 PLANES = (WEBHOOK, SCHEDULER, AGENTS)
 
 
@@ -57,7 +59,7 @@ class Workload(Wire):
 class Health:
     """Desired and actual pods of a plane."""
 
-    plane: Plane
+    plane: ManagedWorkload
     present: bool = False
     settled: bool = False
     desired: int = 0
@@ -75,7 +77,7 @@ class Health:
         return self.available < self.desired
 
 
-def health(plane: Plane, workload: Workload | None) -> Health:
+def health(plane: ManagedWorkload, workload: Workload | None) -> Health:
     if workload is None:
         return Health(plane)
     status = workload.status

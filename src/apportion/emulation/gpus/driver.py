@@ -18,7 +18,7 @@ from apportion.apis.identities import DeviceUUID
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.gpus.failures import Call, Failures
-from apportion.emulation.gpus.inventory import Inventory, Item
+from apportion.emulation.gpus.inventory import Inventory, InventoryGpu
 from apportion.emulation.nvidia_smi.script_files import ScriptFiles
 from apportion.node import atomic_files
 from apportion.node.container import environment
@@ -48,7 +48,7 @@ class Cut(msgspec.Struct, rename="camel", frozen=True):
     size: int
 
 
-class Board(msgspec.Struct, rename="camel"):
+class EmulatedGpu(msgspec.Struct, rename="camel"):
     """One GPU in the file."""
 
     uuid: DeviceUUID
@@ -65,7 +65,7 @@ class Board(msgspec.Struct, rename="camel"):
 
 
 class Hardware(msgspec.Struct, rename="camel"):
-    gpus: list[Board] = []
+    gpus: list[EmulatedGpu] = []
 
 
 def open_driver(site: Site) -> EmulatedDriver:
@@ -181,14 +181,14 @@ class EmulatedDriver:
         with suppress(OSError):  # the agent reports it when it updates the files
             await self.update_files(self._held)
 
-    def _gpu(self, index: int, board: Board) -> Gpu:
+    def _gpu(self, index: int, board: EmulatedGpu) -> Gpu:
         model = self._catalog.find(board.product, board.memory_mib)
         fault = "the GPU does not answer" if self._failures.lost(index) else ""
         fixed = None if board.fixed is None else tuple(Slice(_place(board, cut), cut.uuid) for cut in board.fixed)
         profiles = () if fixed else _profiles(model)
         return Gpu(board.uuid, board.product, board.memory_mib, board.sliced, profiles, fault, fixed)
 
-    def _check(self, board: Board, place: Place) -> None:
+    def _check(self, board: EmulatedGpu, place: Place) -> None:
         model = self._catalog.find(board.product, board.memory_mib)
         profile = model.profile(place.profile) if model else None
         if not board.sliced:
@@ -215,7 +215,7 @@ class EmulatedDriver:
             raise GpuLost(f"{gpu} is not on this node")
         return index
 
-    def _board(self, hardware: Hardware, gpu: DeviceUUID) -> Board:
+    def _board(self, hardware: Hardware, gpu: DeviceUUID) -> EmulatedGpu:
         return hardware.gpus[self._index(gpu)]
 
     def _read(self) -> Hardware:
@@ -235,13 +235,13 @@ class EmulatedDriver:
             raise Unavailable(f"{self._path} cannot be written ({error.strerror}): emulated GPUs are a file") from error
 
 
-def _board(identity: DeviceUUID, item: Item, before: Mapping[DeviceUUID, Board]) -> Board:
+def _board(identity: DeviceUUID, item: InventoryGpu, before: Mapping[DeviceUUID, EmulatedGpu]) -> EmulatedGpu:
     old = before.get(identity)
     if old and old.slices:
         return old  # in use: model and mode stay until it is empty
     if old and old.fixed is not None and (old.product, old.memory_mib) == (item.product, item.memory_mib):
         return msgspec.structs.replace(old, mig=item.mig)
-    return Board(identity, item.product, item.memory_mib, item.mig)
+    return EmulatedGpu(identity, item.product, item.memory_mib, item.mig)
 
 
 def _fixed_uuid(place: Place) -> DeviceUUID:
@@ -249,7 +249,7 @@ def _fixed_uuid(place: Place) -> DeviceUUID:
     return DeviceUUID(f"MIG-{uuid.uuid5(NIL, f'{place.gpu}-{place.profile}-{place.start}')}")
 
 
-def _place(board: Board, cut: Cut) -> Place:
+def _place(board: EmulatedGpu, cut: Cut) -> Place:
     return Place(board.uuid, cut.profile, cut.start, cut.size)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from apportion.lab.scenarios.decisions import CYCLES_AFTER_REST, Outcome
+from apportion.lab.scenarios.decisions import EXTRA_CYCLES, ScenarioOutcome
 from apportion.lab.scenarios.fleets import device_name
 from apportion.lab.scenarios.form import Expect, Scenario, as_texts, as_tuple
 
 
-def problems(scenario: Scenario, outcome: Outcome) -> list[str]:
+def problems(scenario: Scenario, outcome: ScenarioOutcome) -> list[str]:
     expect = scenario.expect
     pods = {name: job.pod_names() for job in scenario.jobs for name in (job.name,)}
     pods |= {pod: (pod,) for members in list(pods.values()) for pod in members if len(members) > 1}
@@ -25,11 +25,11 @@ def problems(scenario: Scenario, outcome: Outcome) -> list[str]:
     ]
     if expect.evictions is not None and outcome.evictions > expect.evictions:
         found.append(f"{outcome.evictions} pods were evicted, expected at most {expect.evictions}")
-    found += [f"{name} was placed within {CYCLES_AFTER_REST} cycles after rest" for name in outcome.unrest]
+    found += [f"{name} was placed within {EXTRA_CYCLES} cycles after the last placement" for name in outcome.late]
     return found
 
 
-def _states(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: Outcome) -> Iterator[str]:
+def _states(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: ScenarioOutcome) -> Iterator[str]:
     for name in expect.running:
         missing = [pod for pod in pods[name] if pod not in outcome.places]
         if missing:
@@ -42,7 +42,7 @@ def _states(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: Outcome) 
             yield f"{_list(placed)} should be pending but runs on {_list([outcome.places[pod].node for pod in placed])}"
 
 
-def _where(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: Outcome) -> Iterator[str]:
+def _where(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: ScenarioOutcome) -> Iterator[str]:
     for name, where in expect.where.items():
         nodes = [outcome.places[pod].node if pod in outcome.places else "no node" for pod in pods[name]]
         wanted = [where] * len(nodes) if isinstance(where, str) else where
@@ -55,7 +55,7 @@ def _where(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: Outcome) -
             yield f"{name} should not be on {_list(as_texts(avoided))} but is on {_list(nodes) or 'no node'}"
 
 
-def _devices(expect: Expect, outcome: Outcome) -> Iterator[str]:
+def _devices(expect: Expect, outcome: ScenarioOutcome) -> Iterator[str]:
     for name, devices in expect.device.items():
         place = outcome.places.get(name)
         wanted = [device_name(place.node, index) for index in as_tuple(devices)] if place else []
@@ -69,7 +69,7 @@ def _devices(expect: Expect, outcome: Outcome) -> Iterator[str]:
             yield f"the slices of {name} should start at {_list(as_tuple(starts))} but start at {has_starts}"
 
 
-def _company(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: Outcome) -> Iterator[str]:
+def _company(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: ScenarioOutcome) -> Iterator[str]:
     for group in expect.together:
         held = [_held(pods[name], outcome) for name in group]
         if not all(held) or not set.intersection(*held):
@@ -80,11 +80,11 @@ def _company(expect: Expect, pods: dict[str, tuple[str, ...]], outcome: Outcome)
             yield f"{_list(group)} should have no GPU in common but have {_each(group, held)}"
 
 
-def _held(pods: Sequence[str], outcome: Outcome) -> set[str]:
+def _held(pods: Sequence[str], outcome: ScenarioOutcome) -> set[str]:
     return {device for pod in pods if pod in outcome.places for device in outcome.places[pod].devices}
 
 
-def _waits(expect: Expect, jobs: dict[str, str], outcome: Outcome) -> Iterator[str]:
+def _waits(expect: Expect, jobs: dict[str, str], outcome: ScenarioOutcome) -> Iterator[str]:
     for name, reason in expect.reason.items():
         wait = outcome.waits.get(jobs[name])
         has = (wait.nodes if isinstance(reason, dict) else wait.reason) if wait else "none: it is running"
@@ -96,7 +96,7 @@ def _waits(expect: Expect, jobs: dict[str, str], outcome: Outcome) -> Iterator[s
         wait = outcome.waits.get(jobs[name])
         if wait is None or wait.layer != layer:
             has_layer = wait.layer if wait else "none: it is running"
-            yield f"the layer that holds {name} back should be {layer} but is {has_layer}"
+            yield f"the layer that blocks {name} should be {layer} but is {has_layer}"
     for name, texts in expect.message.items():
         wait = outcome.waits.get(jobs[name])
         for text in as_texts(texts):
@@ -105,7 +105,7 @@ def _waits(expect: Expect, jobs: dict[str, str], outcome: Outcome) -> Iterator[s
                 yield f"the message of {name} should contain {text!r} but is {has_text}"
 
 
-def _uses(expect: Expect, outcome: Outcome) -> Iterator[str]:
+def _uses(expect: Expect, outcome: ScenarioOutcome) -> Iterator[str]:
     for node, uses in expect.uses.items():
         if outcome.uses[node] != uses:
             yield f"the GPUs of {node} should be {_list(uses)} but are {_list(outcome.uses[node])}"

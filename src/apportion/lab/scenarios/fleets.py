@@ -19,7 +19,7 @@ from apportion.core.node import CPU, PODS
 from apportion.core.operations import share_key
 from apportion.core.placement import slice_search
 from apportion.lab.scenarios import checks, notation
-from apportion.lab.scenarios.form import NODE_PODS, Gpus, Job, Node, Scenario, as_tuple
+from apportion.lab.scenarios.form import NODE_PODS, Gpus, Job, NodeForm, Scenario, as_tuple
 
 MEMORY = "memory"
 
@@ -48,7 +48,7 @@ def claim_names(request: Request) -> list[str]:
     return [claim_name(request.uid, want.container, want.index) for want in request.slices]
 
 
-def _add_node(fleet: Fleet, name: NodeName, node: Node, *, mig: bool) -> None:
+def _add_node(fleet: Fleet, name: NodeName, node: NodeForm, *, mig: bool) -> None:
     field = f"nodes.{name}"
     gpus = _gpus(fleet.catalog, name, node, mig=mig)
     taints = tuple(msgspec.convert(notation.taint(text, f"{field}.taints"), Taint) for text in node.taints)
@@ -61,7 +61,7 @@ def _add_node(fleet: Fleet, name: NodeName, node: Node, *, mig: bool) -> None:
         fleet.add_slice(key, SlicePlacement(gpu.uuid, piece.profile, piece.start, piece.size), "")
 
 
-def _gpus(catalog: Catalog, name: str, node: Node, *, mig: bool) -> list[GpuFacts]:
+def _gpus(catalog: Catalog, name: str, node: NodeForm, *, mig: bool) -> list[GpuFacts]:
     entries = [Gpus(count=node.gpus)] if isinstance(node.gpus, int) else node.gpus
     found: list[GpuFacts] = []
     for entry in entries:
@@ -98,7 +98,7 @@ def _gpu_labels(gpus: list[GpuFacts]) -> dict[str, str]:
     return labels | ({names.MIG_CAPABLE_LABEL: "true"} if any(gpu.model.profiles for gpu in gpus) else {})
 
 
-def _allocatable(node: Node, gpus: list[GpuFacts], field: str) -> dict[str, int]:
+def _allocatable(node: NodeForm, gpus: list[GpuFacts], field: str) -> dict[str, int]:
     """What the kubelet offers: by its GPUs, unless `capacity` says otherwise."""
     offered: dict[str, int] = {PODS: NODE_PODS}
     for gpu in gpus:
@@ -141,11 +141,13 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
         starts = as_tuple(job.start)
         places = list(zip(gpus * len(wants) if len(gpus) == 1 else gpus, starts, strict=False))
     if len(places) != len(wants):
-        raise InputError(f"jobs.{job.name}.on", node.name, f"has no place for {', '.join(wants)} there")
+        raise InputError(f"jobs.{job.name}.on", node.name, f"has no free placement for {', '.join(wants)}")
     for key, want, (gpu, start) in zip(claim_names(request), request.slices, places, strict=True):
         shape = gpu.grid.shape(want.profile)
         if shape is None or not gpu.takes_slices or not gpu.grid.legal(gpu.state, shape, start):
-            raise InputError(f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free place for {want.profile} there")
+            raise InputError(
+                f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free placement for {want.profile}"
+            )
         fleet.add_slice(key, SlicePlacement(gpu.uuid, want.profile, start, shape.size), request.uid)
 
 

@@ -41,7 +41,7 @@ class Gpus(Form, frozen=True, kw_only=True):
     mig: bool | None = None
 
 
-class ForeignSlice(Form, frozen=True, kw_only=True):
+class ForeignSliceForm(Form, frozen=True, kw_only=True):
     """A slice on the node that Apportion did not create."""
 
     device: Index = 0
@@ -50,7 +50,7 @@ class ForeignSlice(Form, frozen=True, kw_only=True):
     profile: str = ""
 
 
-class Node(Form, frozen=True, kw_only=True):
+class NodeForm(Form, frozen=True, kw_only=True):
     """One node, or `count` nodes that are alike (`name-0`, `name-1`, ...)."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST)] | None = None
@@ -59,7 +59,7 @@ class Node(Form, frozen=True, kw_only=True):
     memory: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None  # MiB of each GPU
     mig: bool | None = None
     unhealthy: list[Index] = []
-    foreign: list[ForeignSlice] = []
+    foreign: list[ForeignSliceForm] = []
     agent_ready: bool = True
     cpu: Amount = NODE_CPU
     host_memory: Amount = NODE_MEMORY
@@ -163,7 +163,7 @@ class Scenario(Form, frozen=True, kw_only=True):
     name: str
     policy: Texts = "fragmentation"
     mix: list[Ask] | None = None
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, NodeForm] = {}
     queues: dict[str, Any] | None = None
     jobs: list[Job] = []
     expect: Expect

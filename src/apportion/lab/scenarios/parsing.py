@@ -9,7 +9,7 @@ import msgspec
 
 from apportion.apis.errors import InputError
 from apportion.lab.scenarios import checks
-from apportion.lab.scenarios.form import Expect, Form, Job, Node, Scenario
+from apportion.lab.scenarios.form import Expect, Form, Job, NodeForm, Scenario
 
 T = TypeVar("T", bound=Form)
 
@@ -29,7 +29,7 @@ def parse(raw: Any) -> Scenario:
     if not isinstance(jobs, list):
         raise InputError("jobs", jobs, "must be a list of jobs, oldest first")
     parts: dict[str, Any] = {
-        "nodes": {name: _convert(node, Node, f"nodes.{name}") for name, node in nodes.items()},
+        "nodes": {name: _convert(node, NodeForm, f"nodes.{name}") for name, node in nodes.items()},
         "jobs": [_convert(job, Job, _job_field(job, number)) for number, job in enumerate(jobs)],
     }
     if expect is not None:

@@ -16,7 +16,7 @@ _MOST_PROBLEMS = 20  # of one scenario
 
 
 @dataclass(frozen=True)
-class Result:
+class ScenarioResult:
     name: str
     problems: tuple[str, ...] = ()
 
@@ -25,17 +25,17 @@ class Result:
         return not self.problems
 
 
-def run_files(paths: Iterable[str]) -> list[Result]:
+def run_files(paths: Iterable[str]) -> list[ScenarioResult]:
     return [run_entry(entry) for path in paths for entry in files.read(path)]
 
 
-def run_entry(entry: files.Entry) -> Result:
+def run_entry(entry: files.Entry) -> ScenarioResult:
     if entry.scenario is None:
-        return Result(entry.name, (entry.problem,))
+        return ScenarioResult(entry.name, (entry.problem,))
     try:
-        return Result(entry.name, run(entry.scenario))
+        return ScenarioResult(entry.name, run(entry.scenario))
     except ApportionError as error:
-        return Result(entry.name, (f"{entry.where}: {error}",))
+        return ScenarioResult(entry.name, (f"{entry.where}: {error}",))
 
 
 def run(scenario: Scenario) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def _run_once(scenario: Scenario, policy: str) -> list[str]:
     return found
 
 
-def _difference(plain: decisions.Outcome, outcome: decisions.Outcome) -> str:
+def _difference(plain: decisions.ScenarioOutcome, outcome: decisions.ScenarioOutcome) -> str:
     pods = sorted({*plain.places, *outcome.places})
     differing = [pod for pod in pods if plain.places.get(pod) != outcome.places.get(pod)]
     listed = "; ".join(f"{pod}: {plain.places.get(pod)}, not {outcome.places.get(pod)}" for pod in differing)

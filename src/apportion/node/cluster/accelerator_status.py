@@ -29,7 +29,7 @@ MIB_PER_GIB = 1024
 
 
 @dataclass(frozen=True)
-class NodeState:
+class NodeReport:
     """`foreign` are slices that Apportion did not make; `holders` are pods by the uuid of the device they hold."""
 
     gpus: Sequence[Gpu]
@@ -38,7 +38,7 @@ class NodeState:
     holders: Mapping[str, DeviceHolder]
 
 
-def status_of(state: NodeState, agent: AgentReference, old: Sequence[Condition], now: str) -> NodeAcceleratorStatus:
+def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition], now: str) -> NodeAcceleratorStatus:
     """`old` are the conditions that are published: one that has not changed keeps its time."""
     conditions = [_ready(state.readiness)]
     if state.foreign:
@@ -55,7 +55,7 @@ def ready_condition(readiness: Readiness, now: str) -> Condition:
     return _dated(_ready(readiness), (), now)
 
 
-def _accelerator(gpu: Gpu, state: NodeState) -> Accelerator:
+def _accelerator(gpu: Gpu, state: NodeReport) -> Accelerator:
     return Accelerator(
         uuid=gpu.uuid,
         model=gpu.model,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from apportion.apis.custom_resources.das_operator import DASOperatorSpec
-from apportion.operator.workloads import AGENTS, WEBHOOK, Plane
+from apportion.operator.workloads import AGENTS, WEBHOOK, ManagedWorkload
 
 DRIVER = "APPORTION_DRIVER"
 LOG_LEVEL = "APPORTION_LOG_LEVEL"
@@ -19,7 +19,7 @@ DRIVERS = {"enabled": "emulated", "disabled": "nvml"}
 HARDWARE_RUNTIME_CLASS = "nvidia"
 
 
-def environment(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
+def environment(plane: ManagedWorkload, spec: DASOperatorSpec) -> dict[str, str]:
     wanted: dict[str, str] = {LOG_LEVEL: spec.log_level or "Normal"}
     if plane is AGENTS:
         wanted[DRIVER] = DRIVERS[spec.emulated_mode]
@@ -28,12 +28,12 @@ def environment(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
     return wanted
 
 
-def node_selector(plane: Plane, spec: DASOperatorSpec) -> dict[str, str]:
+def node_selector(plane: ManagedWorkload, spec: DASOperatorSpec) -> dict[str, str]:
     """Restricts the nodes of the agents in addition to their affinity."""
     return dict(spec.node_selector) if plane is AGENTS else {}
 
 
-def body(plane: Plane, spec: DASOperatorSpec, namespace: str) -> dict[str, Any]:
+def body(plane: ManagedWorkload, spec: DASOperatorSpec, namespace: str) -> dict[str, Any]:
     """What is applied: our fields of the workload and nothing else."""
     # In the order of the manifests: another order would be a change, and cause a rollout.
     env = [{"name": name, "value": value} for name, value in environment(plane, spec).items()]
@@ -48,7 +48,7 @@ def body(plane: Plane, spec: DASOperatorSpec, namespace: str) -> dict[str, Any]:
     }
 
 
-def holds(plane: Plane, spec: DASOperatorSpec, template: dict[str, Any]) -> bool:
+def holds(plane: ManagedWorkload, spec: DASOperatorSpec, template: dict[str, Any]) -> bool:
     """True if the workload already has the desired values, regardless of who set them."""
     pod = template.get("spec") or {}
     containers = {container.get("name"): container for container in pod.get("containers") or []}
