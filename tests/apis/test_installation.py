@@ -8,7 +8,7 @@ from pathlib import Path
 from apportion.apis.installation import Installation
 
 SOURCE = Path(__file__).parents[2] / "src/apportion"
-ALLOWED = {"apis/installation.py", "apis/names.py", "apis/custom_resources/claims.py", "core/node.py"}
+ALLOWED = {"apis/installation.py", "apis/names.py", "core/node.py"}
 
 
 def test_r02_the_environment_of_a_process_names_its_installation() -> None:

@@ -17,7 +17,7 @@ from apportion.apis import names
 from apportion.apis.errors import RequestError
 from apportion.apis.installation import Installation
 
-OTHER_SYSTEM_NAMESPACES = ("gpu-operator", "kube-system")
+OTHER_SYSTEM_NAMESPACES = (names.GPU_OPERATOR_NAMESPACE, names.KUBE_SYSTEM_NAMESPACE)
 HARMLESS = ("void", "none")
 EPHEMERAL = "ephemeralcontainers"
 _ROOT = "spec"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import yaml
 
-from apportion.cli import cluster_files, contexts
+from apportion.cli import cluster_files, connecting, contexts
 
 if TYPE_CHECKING:
     from apportion.emulation.cluster.topology import Topology
@@ -111,7 +111,12 @@ class _Run:
 
         began = time.monotonic()
         cluster = gpu_cluster(
-            plan, kubeconfig=self._kubeconfig, name=self._state.name, port=self._port, kubelet=settings
+            plan,
+            kubeconfig=self._kubeconfig,
+            name=self._state.name,
+            port=self._port,
+            kubelet=settings,
+            image=connecting.installation().image,
         )
         self._note(root=str(cluster.root), kubeconfig=str(self._kubeconfig))
         try:
