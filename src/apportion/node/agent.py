@@ -279,7 +279,7 @@ class Agent:
                 {DeviceUUID(each) for holding in self._holders.live() for each in holding.ids}
             )
         except (PartitionError, OSError) as error:
-            log.warning("nvidia-smi of this node is out of date: %s", error)
+            log.warning("cannot update nvidia-smi of this node: %s", error)
 
     async def _look_at_hardware(self) -> None:
         self._checks.run(self._pods.informer.items())
@@ -323,7 +323,7 @@ class Agent:
         if self._store.of_pod(uid) or self._folder.of_pod(uid):
             self._queue.add(uid)
         if _holds_devices(pod) and (new is None or old is None or new.status.phase != old.status.phase):
-            self._wake.set()  # holders, what nvidia-smi shows, and GPUs that wait to be empty
+            self._wake.set()  # holders, what nvidia-smi shows, and GPUs whose layout will change
 
 
 def _holds_devices(pod: Pod) -> bool:

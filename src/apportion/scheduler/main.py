@@ -97,7 +97,7 @@ class Leadership:
             for informer in plane.informers.all:
                 await informer.synced()
             log.info(
-                "synced: %d nodes, %d pods, %d claims; %d pods pending",
+                "synced: nodes=%d pods=%d claims=%d pending=%d",
                 *(len(known) for known in (plane.informers.nodes, plane.view.pods, plane.view.claims, plane.backlog)),
             )
             self._syncing = False

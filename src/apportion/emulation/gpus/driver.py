@@ -126,7 +126,7 @@ class EmulatedDriver:
         board = self._board(hardware, gpu)
         if board.slices:
             raise Refused(
-                f"{gpu} has slices that were created on demand: its layout cannot change before they are gone"
+                f"{gpu} has slices that were created on demand: its layout cannot change until they are deleted"
             )
         board.fixed, board.laid = None, False
         if layout is not None:
@@ -183,7 +183,7 @@ class EmulatedDriver:
 
     def _gpu(self, index: int, board: EmulatedGpu) -> Gpu:
         model = self._catalog.find(board.product, board.memory_mib)
-        fault = "the GPU does not answer" if self._failures.lost(index) else ""
+        fault = "the GPU does not respond" if self._failures.lost(index) else ""
         fixed = None if board.fixed is None else tuple(Slice(_place(board, cut), cut.uuid) for cut in board.fixed)
         profiles = () if fixed else _profiles(model)
         return Gpu(board.uuid, board.product, board.memory_mib, board.sliced, profiles, fault, fixed)
@@ -201,13 +201,13 @@ class EmulatedDriver:
         present = [*board.slices, *(board.fixed or ())]
         taken = next((cut for cut in present if place.overlaps(_place(board, cut))), None)
         if taken:
-            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps it")
+            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps this placement")
         cut_up = grid.of(model)
         state = grid.EMPTY
         for cut in present:
             state = cut_up.put(state, cut_up.shapes[cut.profile], cut.start)
         if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
-            raise PlaceTaken(f"{place}: the other slices use up what it needs besides memory")
+            raise PlaceTaken(f"{place}: other slices use the compute units or engines that it needs")
 
     def _index(self, gpu: DeviceUUID) -> int:
         index = next((i for i, board in enumerate(self._read().gpus) if board.uuid == gpu), None)
@@ -224,15 +224,15 @@ class EmulatedDriver:
         except FileNotFoundError:
             return Hardware()
         except msgspec.DecodeError as error:
-            fix = "remove it to start with empty GPUs"
-            raise Refused(f"{self._path} is no emulated hardware ({error}): {fix}") from None
+            fix = "delete it to start with GPUs without slices"
+            raise Refused(f"{self._path} is not a valid file of emulated GPUs ({error}): {fix}") from None
 
     def _write(self, hardware: Hardware) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             atomic_files.write(self._path, msgspec.json.format(msgspec.json.encode(hardware), indent=1))
         except OSError as error:
-            raise Unavailable(f"{self._path} cannot be written ({error.strerror}): emulated GPUs are a file") from error
+            raise Unavailable(f"cannot write the emulated GPUs to {self._path}: {error.strerror}") from error
 
 
 def _board(identity: DeviceUUID, item: InventoryGpu, before: Mapping[DeviceUUID, EmulatedGpu]) -> EmulatedGpu:

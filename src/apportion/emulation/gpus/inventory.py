@@ -55,9 +55,9 @@ def _items(entry: DeclaredGpus, catalog: Catalog) -> list[InventoryGpu]:
     model = catalog.find(entry.product, entry.memory_mib)
     if model is None:
         known = ", ".join(sorted(model.id for model in catalog))
-        raise _refused(entry.product, f"product must be a name that drivers give, or one of {known}")
+        raise _refused(entry.product, f"use the product name of the driver, or one of {known}")
     if entry.mig and not model.profiles:
-        raise _refused(entry.product, 'this model cannot be sliced: add "mig": false')
+        raise _refused(entry.product, 'this model does not support MIG: add "mig": false')
     memory = entry.memory_mib or model.memory_mib
     return [InventoryGpu(entry.product, model, memory, entry.mig)] * entry.count
 

@@ -145,9 +145,7 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
     for key, want, (gpu, start) in zip(claim_names(request), request.slices, places, strict=True):
         shape = gpu.grid.shape(want.profile)
         if shape is None or not gpu.takes_slices or not gpu.grid.legal(gpu.state, shape, start):
-            raise InputError(
-                f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free placement for {want.profile}"
-            )
+            raise InputError(f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free placement for {want.profile}")
         fleet.add_slice(key, SlicePlacement(gpu.uuid, want.profile, start, shape.size), request.uid)
 
 

@@ -111,7 +111,7 @@ class Preparation:
             except PrestartError as problem:
                 await self._tell(found, problem)
                 raise
-        log.info("pod %s container %s: %d slices ready", holder.pod_uid, container, len(found))
+        log.info("pod %s container %s: prepared slices: %d", holder.pod_uid, container, len(found))
 
     # Which claims
 

@@ -128,5 +128,5 @@ class Release:
     def _explain(self, found: list[AllocationClaim], refusal: str) -> None:
         pod = found[0].spec.pod_ref
         freed = ", ".join(f"{claim.spec.profile} on {claim.spec.gpu_uuid}" for claim in found)
-        text = f"The kubelet refused this pod ({refusal}). Its slices are free again: {freed}"
+        text = f"The kubelet rejected the pod ({refusal}). Released slices: {freed}"
         self._recorder.warn(Regarding.pod(pod.namespace, pod.name, pod.uid), "SlicesFreed", text)

@@ -53,7 +53,7 @@ class HealthWatch:
         said, at = self._faults.get(uuid, ("", 0.0))
         if said and self._now() - at >= QUIET_SECONDS:
             self._faults.pop(uuid, None)
-            log.info("%s counts as healthy again, no further errors after: %s", uuid, said)
+            log.info("%s is healthy again: no errors since: %s", uuid, said)
             return ""
         return said
 
