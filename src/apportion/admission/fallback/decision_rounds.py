@@ -26,7 +26,7 @@ from apportion.admission.fallback.promises import Ages, StoredPromises
 from apportion.admission.fallback.recent_pods import RecentPods
 from apportion.apis import kinds
 from apportion.apis.errors import InputError
-from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -236,20 +236,20 @@ class DecisionRounds:
         While it is asked our own view moves on, so what is marked is the pod on the node where the decision saw it:
         a pod that has left since is no reason to wait, but the decision no longer counts.
         """
-        asked = dict.fromkeys(node for doubt in doubts if doubt.holders for node in ("", *doubt.nodes))
+        asked = dict.fromkeys(node for doubt in doubts if doubt.holders for node in (NO_NODE, *doubt.nodes))
         present = {node: await self._present(node) for node in asked}
         found = False
         for case, nodes, holders in doubts:
-            there = set().union(*(present.get(node, ()) for node in ("", *nodes)))
+            there = set[PodUID]().union(*(present.get(node, ()) for node in (NO_NODE, *nodes)))
             gone = {uid: node for uid, node in holders.items() if uid not in there}
             case.stale |= gone
             found = found or bool(gone)
         return found
 
-    async def _present(self, node: str) -> set[str]:
+    async def _present(self, node: NodeName) -> set[PodUID]:
         """Pods of a node that still hold something, as the server knows them; of no node: those not bound yet."""
         listing = await self._client.list(kinds.PODS, fields=f"spec.nodeName={node}", into=Pod)
-        return {pod.metadata.uid for pod in listing.items if not ended(pod)}
+        return {PodUID(pod.metadata.uid) for pod in listing.items if not ended(pod)}
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._recent.changed(old, new)

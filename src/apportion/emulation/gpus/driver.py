@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from apportion.apis.identities import DeviceUUID
+from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.gpus.failures import Call, Failures
@@ -75,7 +75,7 @@ def open_driver(site: Site) -> EmulatedDriver:
 class EmulatedDriver:
     kind = "nvidia-mig"
 
-    def __init__(self, node: str, state_dir: Path, catalog: Catalog | None = None) -> None:
+    def __init__(self, node: NodeName, state_dir: Path, catalog: Catalog | None = None) -> None:
         self._node = node
         self._path = state_dir / FILE_NAME
         self._catalog = catalog or Catalog.shipped()

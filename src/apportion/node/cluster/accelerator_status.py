@@ -19,6 +19,7 @@ from apportion.apis.custom_resources.accelerators import (
     NodeResources,
     ProfilePlacement,
 )
+from apportion.apis.identities import DeviceUUID
 from apportion.apis.meta import Condition, condition
 from apportion.node.hardware.partitioner import Gpu, Slice
 from apportion.node.kubelet import capacity
@@ -35,7 +36,7 @@ class NodeReport:
     gpus: Sequence[Gpu]
     readiness: Readiness
     foreign: Sequence[Slice]
-    holders: Mapping[str, DeviceHolder]
+    holders: Mapping[DeviceUUID, DeviceHolder]
 
 
 def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition], now: str) -> NodeAcceleratorStatus:
@@ -76,7 +77,7 @@ def _accelerator(gpu: Gpu, state: NodeReport) -> Accelerator:
     )
 
 
-def _fixed(found: Slice, holders: Mapping[str, DeviceHolder]) -> FixedSlice:
+def _fixed(found: Slice, holders: Mapping[DeviceUUID, DeviceHolder]) -> FixedSlice:
     holder = holders.get(found.uuid)
     return FixedSlice(
         profile=found.place.profile,
@@ -87,7 +88,7 @@ def _fixed(found: Slice, holders: Mapping[str, DeviceHolder]) -> FixedSlice:
     )
 
 
-def _holders(gpu: Gpu, holders: Mapping[str, DeviceHolder]) -> list[DeviceHolder]:
+def _holders(gpu: Gpu, holders: Mapping[DeviceUUID, DeviceHolder]) -> list[DeviceHolder]:
     """One entry per pod, also if it holds several static slices of the GPU."""
     devices = [gpu.uuid, *(found.uuid for found in gpu.fixed or ())]
     found = {holder.pod_uid: holder for device in devices if (holder := holders.get(device))}

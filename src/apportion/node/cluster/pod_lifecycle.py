@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.pods import Container, ContainerStatus, Pod
 
 
@@ -45,7 +45,7 @@ class PodLifecycle:
 GONE = PodLifecycle(PodPhase.gone)
 
 
-def of(pod: Pod | None, uid: PodUID, node: str) -> PodLifecycle:
+def of(pod: Pod | None, uid: PodUID, node: NodeName) -> PodLifecycle:
     """`pod` is what is found under the pod's name; one of another uid is a successor."""
     if pod is None or pod.metadata.uid != uid:
         return GONE

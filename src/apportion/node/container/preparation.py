@@ -137,7 +137,7 @@ class Preparation:
             entry = await self._placement.secure(claim)
             uuid = await self._slicing.uuid_of(entry)
             if not uuid:
-                await self._store.set_state(claim, claims.PROCESSING, uuid="")
+                await self._store.set_state(claim, claims.PROCESSING, uuid=DeviceUUID(""))
                 uuid = await self._placement.make(entry, claim)
             uuids[claim.name] = uuid
         return uuids
