@@ -249,7 +249,7 @@ def test_the_documented_example_holds(tmp_path: Path) -> None:
     assert problems(str(path)) == ()
 
 
-@pytest.mark.parametrize("part", [form.Scenario, form.Node, form.Job, form.Expect])
+@pytest.mark.parametrize("part", [form.Scenario, form.NodeForm, form.Job, form.Expect])
 def test_every_key_is_documented(part: type[form.Form]) -> None:
     text = DOCUMENT.read_text()
     assert [key.encode_name for key in structs.fields(part) if f"`{key.encode_name}`" not in text] == []

@@ -22,13 +22,13 @@ _MEANINGS: dict[int, tuple[type[PartitionError], str]] = {
     ),
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         Unavailable,
-        "no libnvidia-ml.so.1: the NVIDIA driver is not installed",
+        "libnvidia-ml.so.1 is missing: the NVIDIA driver is not installed",
     ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (Unavailable, "the NVIDIA kernel driver is not loaded"),
     pynvml.NVML_ERROR_UNINITIALIZED: (Unavailable, "the NVIDIA driver was reloaded"),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         Unavailable,
-        "libnvidia-ml.so.1 and kernel driver have different versions",
+        "libnvidia-ml.so.1 and the kernel driver have different versions",
     ),
 }
 
