@@ -1,4 +1,4 @@
-"""The webhook process against an API server: certificates, trust, knowledge, readiness."""
+"""The webhook process against an API server: certificates, trust, caches, readiness."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from apportion.apis import names
 from apportion.apis.placements import SlicePlacement
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.emulation.nvidia_smi import command, script
-from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine, instance_id
+from apportion.emulation.nvidia_smi.machine import Instance, Machine, VisibleGpu, instance_id
 from tests.clusters import binaries
 
 NOW = datetime(2026, 11, 16, 2, 30, 5, tzinfo=UTC)
 MACHINE = Machine(
     (
-        Board(
+        VisibleGpu(
             0,
             "GPU-a",
             "NVIDIA-H200",
@@ -31,7 +31,7 @@ MACHINE = Machine(
                 Instance("1g.10gb", 6, 1, "MIG-2", 10240, 13, 16),
             ),
         ),
-        Board(1, "GPU-b", "NVIDIA A100-PCIE-40GB", 40960),
+        VisibleGpu(1, "GPU-b", "NVIDIA A100-PCIE-40GB", 40960),
     )
 )
 CALLS = [

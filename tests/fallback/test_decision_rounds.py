@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from apportion.admission.fallback.deciding import Case, Outcome
+from apportion.admission.cluster_knowledge import ClusterKnowledge
+from apportion.admission.fallback.deciding import Case, FallbackOutcome
 from apportion.admission.fallback.decision_rounds import DecisionRounds
 from apportion.admission.fallback.promise_store import PromiseStore
 from apportion.admission.fallback.tiers import FallbackOptions
-from apportion.admission.knowledge import Knowledge
 from apportion.apis import names
 from apportion.apis.installation import Installation
 from apportion.apis.request import Request
@@ -40,7 +40,7 @@ class At:
 async def at_work() -> AsyncIterator[At]:
     async with fallback_cluster(replicas=0) as it:
         client = it.account()
-        knowledge = Knowledge(client, catalogued=(), slicing=False, namespace=Installation.namespace)
+        knowledge = ClusterKnowledge(client, catalogued=(), slicing=False, namespace=Installation.namespace)
         view = View(volumes=False)
         informers = Informers(
             client,
@@ -79,8 +79,8 @@ async def test_f04_a_request_that_fails_gets_retry_and_all_others_are_answered()
         first, bad, last = await asyncio.gather(
             at.rounds.ask(case("a")), at.rounds.ask(case("b", broken=True)), at.rounds.ask(case("c"))
         )
-        assert [first.outcome, last.outcome] == [Outcome.PLACED, Outcome.PLACED]
-        assert bad.outcome is Outcome.RETRY
+        assert [first.outcome, last.outcome] == [FallbackOutcome.PLACED, FallbackOutcome.PLACED]
+        assert bad.outcome is FallbackOutcome.RETRY
         assert "see the log of the webhook" in bad.trouble
         assert not at.work.done()
         assert {each["id"] for each in (await at.cluster.stored_promises())["promises"]} == {"a", "c"}
@@ -95,12 +95,12 @@ async def test_f04_a_round_that_fails_ends_no_process(monkeypatch: pytest.Monkey
         with monkeypatch.context() as patched:
             patched.setattr(at.store, "read", read)
             decisions = await asyncio.gather(at.rounds.ask(case("a")), at.rounds.ask(case("b")))
-            assert {decision.outcome for decision in decisions} == {Outcome.RETRY}
-        assert (await at.rounds.ask(case("a"))).outcome is Outcome.PLACED
+            assert {decision.outcome for decision in decisions} == {FallbackOutcome.RETRY}
+        assert (await at.rounds.ask(case("a"))).outcome is FallbackOutcome.PLACED
 
 
 async def test_f04_one_review_sent_twice_at_once_is_answered_twice_and_promised_once() -> None:
     async with at_work() as at:
         decisions = await asyncio.gather(at.rounds.ask(case("same")), at.rounds.ask(case("same")))
-        assert [decision.outcome for decision in decisions] == [Outcome.PLACED] * 2
+        assert [decision.outcome for decision in decisions] == [FallbackOutcome.PLACED] * 2
         assert len((await at.cluster.stored_promises())["promises"]) == 1

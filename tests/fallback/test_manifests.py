@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apportion import manifests
-from apportion.admission import mechanism
+from apportion.admission import static_or_dynamic
 from apportion.admission.fallback import tiers
 from apportion.apis import names
 
@@ -41,7 +41,7 @@ def test_f07_both_deployments_are_configured_with_the_same_tiers() -> None:
     for deployment in (OBJECTS["Deployment", "gpu-webhook"], beside["das-operator-webhook"]):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         written = {variable["name"]: variable.get("value") for variable in container["env"]}
-        assert tiers.parse(written["APPORTION_FALLBACK_TIERS"], "env") == mechanism.DEFAULT_TIERS
+        assert tiers.parse(written["APPORTION_FALLBACK_TIERS"], "env") == static_or_dynamic.DEFAULT_TIERS
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role["kind"])

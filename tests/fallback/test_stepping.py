@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apportion.admission.fallback import stepping
+from apportion.admission.fallback import tier_replacement
 from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.apis import names
 from tests.builders.pods import container, fallback_pod
@@ -18,13 +18,13 @@ LADDER = ("7g.70gb", "3g.40gb", "2g.20gb", "1g.10gb")
 
 def fallen(given: dict[str, Any], steps: int, *, keep_memory: bool = False) -> dict[str, Any]:
     after = copy.deepcopy(given)
-    assert stepping.step(after, "spec", FallbackOptions(LADDER, keep_memory=keep_memory), steps)
+    assert tier_replacement.step(after, "spec", FallbackOptions(LADDER, keep_memory=keep_memory), steps)
     return after
 
 
 def again(given: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     after = copy.deepcopy(given)
-    stepping.repeat(after, old, "spec")
+    tier_replacement.repeat(after, old, "spec")
     return after
 
 

@@ -141,7 +141,7 @@ async def at_rest(client: Client) -> bool:
     live = {pod.metadata.uid for pod in pods if not pod.terminal}
     if any(claim["spec"]["podRef"]["uid"] not in live for claim in claims):
         return False
-    return all(answer.state is why.State.WAITING and answer.told for answer in await pending(client))
+    return all(answer.state is why.PodState.WAITING and answer.told for answer in await pending(client))
 
 
 async def pending(client: Client) -> list[why.Answer]:

@@ -42,7 +42,7 @@ async def test_x05_top_shows_every_gpu_its_slices_by_pod_and_who_waits(each_clus
     assert "1 node, 3 GPUs: 2 slices, 1 allocated whole, 1 free; 1 pod pending" in out
     assert "3g.20gb" in out
     assert "default/whole" in out
-    assert "waits default/waits" in out
+    assert "pending default/waits" in out
     assert "\x1b" not in out
 
 

@@ -46,7 +46,7 @@ async def test_x01_why_says_what_the_event_and_the_condition_say(each_cluster: A
         condition = await cluster.waits("waits")
         event = await event_of(cluster, "waits")
     answer = await asked(cluster, "waits")
-    assert answer["sentence"] == condition == event
+    assert answer["sentence"] == answer["conditionMessage"] == condition == event
     assert (answer["state"], answer["layer"], answer["code"]) == ("waiting", "placement", "NoFreePlace")
     groups = {group["code"]: group for group in answer["groups"]}
     assert groups["NoFreePlace"]["nodes"] == ["n1", "n2"]

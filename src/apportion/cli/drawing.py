@@ -1,4 +1,4 @@
-"""The grid of every GPU as a picture in characters: who has which units, and who waits. `demo` and `top` show it."""
+"""The grid of every GPU in characters, for `demo` and `top`: which pod has which units, and which pods are pending."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class Painter:
         return panels
 
     def waiting(self, waiting: Iterable[tuple[str, str]]) -> list[RenderableType]:
-        return [Text.assemble(("waits ", "yellow"), (name, "bold"), "  ", (reason, "dim")) for name, reason in waiting]
+        return [
+            Text.assemble(("pending ", "yellow"), (name, "bold"), "  ", (reason, "dim")) for name, reason in waiting
+        ]
 
     def _gpu(self, index: int, gpu: ShownGpu) -> RenderableType:
         line = Text(f"GPU {index} ", style="bold")
@@ -55,7 +57,7 @@ class Painter:
         line.append("▏", style="grey50")
         line.append(gpu.model.removeprefix("NVIDIA "), style="dim")
         if not gpu.healthy:
-            line.append(" lost", style="bold red")
+            line.append(" unhealthy", style="bold red")
         return line
 
     def _units(self, gpu: ShownGpu) -> Text:

@@ -35,7 +35,7 @@ def replace(fleet: Fleet, uid: PodUID, policy: Policy) -> Statement | None:
     operations: list[Operation]
     if found is None:
         lost = ", ".join(want.profile for want in wants)
-        reason = f"its claims for {lost} were removed before it started, and node {node.name} has no other place"
+        reason = f"its claims for {lost} were removed before it started, and node {node.name} has no other placement"
         operations = [Evict(request, node.name, reason)]
     else:
         operations = [

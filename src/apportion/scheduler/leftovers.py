@@ -89,11 +89,11 @@ class Leftovers:
         if pods:
             node = pods[0].spec.node_name
             if node and node != claim.spec.nodename:
-                await self._delete(claim, "elsewhere")
+                await self._delete(claim, "pod is bound to another node")
             return None
         if await self._pod_exists(claim):  # our view of pods is behind
             return LOOK_AGAIN_SECONDS
-        await self._delete(claim, "pod gone")
+        await self._delete(claim, "pod does not exist")
         return None
 
     async def _node_is_lost(self, claim: AllocationClaim) -> bool:
@@ -127,7 +127,7 @@ class Leftovers:
     async def _remove_for_good(self, claim: AllocationClaim) -> float | None:
         """No agent is left on its node: delete it, and take our finalizer off ourselves."""
         if not claim.metadata.deleting:
-            await self._delete(claim, "node gone")
+            await self._delete(claim, "node does not exist")
             return None  # the change of the claim brings it back here
         if names.SLICE_FINALIZER not in claim.metadata.finalizers:
             return None

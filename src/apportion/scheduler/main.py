@@ -97,7 +97,7 @@ class Leadership:
             for informer in leader.informers.all:
                 await informer.synced()
             log.info(
-                "synced: %d nodes, %d pods, %d claims; %d pods pending",
+                "synced: nodes=%d pods=%d claims=%d pending=%d",
                 *(
                     len(known)
                     for known in (leader.informers.nodes, leader.view.pods, leader.view.claims, leader.backlog)

@@ -33,7 +33,7 @@ async def test_s06_an_overlap_found_at_the_start_is_shown_and_nothing_is_destroy
     status = {"status": {"state": claims.IN_USE, "migUUID": "MIG-made-up"}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, name, status, namespace=names.DAS_NAMESPACE, subresource="status")
     await node.start_agent()
-    await node.eventually(lambda: message_has(node, "which was there first"), "the overlap is shown")
+    await node.eventually(lambda: message_has(node, "which was recorded earlier"), "the overlap is shown")
     assert await node.start(first) == environment
     assert len(await node.slices()) == 1
 

@@ -32,7 +32,7 @@ async def test_s08_a_slice_made_by_hand_at_a_reserved_place_is_not_ours(bare: Ag
     entry = await slicing.reserve("claim", "pod", PLACE)
     theirs = await driver.create(PLACE)
     assert await slicing.uuid_of(entry) == ""
-    with pytest.raises(PlacementTaken, match="which Apportion did not make"):
+    with pytest.raises(PlacementTaken, match="which Apportion did not create"):
         await slicing.make(entry)
     assert await slicing.foreign() == [theirs]
     await startup.adopt(driver, records, no_claims(bare))
@@ -45,7 +45,7 @@ async def test_s08_a_slice_made_by_hand_after_a_refusal_is_not_ours(bare: AgentN
     driver, records, slicing = await parts(bare)
     entry = await slicing.reserve("claim", "pod", SlicePlacement(GPUS[0], MEDIA, 3, 1))
     await driver.create(SlicePlacement(GPUS[0], MEDIA, 0, 1))
-    with pytest.raises(PlacementTaken, match="use up what it needs"):
+    with pytest.raises(PlacementTaken, match="compute units or engines"):
         await slicing.make(entry)
     await driver.destroy(SlicePlacement(GPUS[0], MEDIA, 0, 1))
     theirs = await driver.create(entry.place)
@@ -117,7 +117,7 @@ async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_evicted_with_the_rea
     theirs = [await by_others(bare, SlicePlacement(gpu, MEDIA, 0, 1)) for gpu in GPUS[:2]]
     await bare.start_agent()
     pod = await bare.scheduled("a", MEDIA, 3)
-    with pytest.raises(PluginError, match=r"no other place for 1g.5gb\+me is free"):
+    with pytest.raises(PluginError, match=r"no other placement for 1g.5gb\+me is free"):
         await bare.run(pod)
     found = await bare.client.get(kinds.PODS, "a", namespace="default")
     assert found["metadata"].get("deletionTimestamp")

@@ -38,13 +38,13 @@ class Occupancy:
         self.fleet = view.fleet
         self._changes = view.changes.reader()
         self._plain, self._graded = Policy(FIRST_FIT), Policy(FRAGMENTATION)
-        self._unbound: dict[str, tuple[tuple[str, int], Request]] = {}  # uid -> age, request
-        self._assumed: dict[str, Statement] = {}  # unbound pods that have a place, in the order of their age
-        self._left: dict[str, str] = {}  # pods that had one and wait no longer -> its node
-        self._promised: dict[str, Promise] = {}
+        self._unbound: dict[PodUID, tuple[tuple[str, int], Request]] = {}  # age, request
+        self._assumed: dict[PodUID, Statement] = {}  # unbound pods that have a place, in the order of their age
+        self._left: dict[PodUID, NodeName] = {}  # pods that had one and wait no longer -> its node
+        self._promised: dict[str, Promise] = {}  # by id
         self._arrivals = itertools.count()
         self._youngest = ("", 0)
-        self._fresh: dict[str, None] = {}  # younger than all that were assumed
+        self._fresh: dict[PodUID, None] = {}  # younger than all that were assumed
         self._stale = True
         # devices -> none left, as long as the fleet stays the same
         self._gone: dict[tuple[tuple[str, int], ...], bool] = {}
@@ -105,7 +105,7 @@ class Occupancy:
 
     # Pods without a node
 
-    def _waiting_changed(self, uid: str, waiting: WaitingPod | None) -> None:
+    def _waiting_changed(self, uid: PodUID, waiting: WaitingPod | None) -> None:
         request = _asked(waiting) if waiting is not None else None
         if request is None or not wants_mig(request):
             self._leave(uid)
@@ -126,7 +126,7 @@ class Occupancy:
         self._unbound[uid] = (age, request)
         self._fresh[uid] = None
 
-    def _leave(self, uid: str) -> None:
+    def _leave(self, uid: PodUID) -> None:
         self._unbound.pop(uid, None)
         self._fresh.pop(uid, None)
         assumed = self._assumed.pop(uid, None)
@@ -155,7 +155,7 @@ class Occupancy:
         """A pod that went to the node where it was assumed to be changes nothing for others."""
         changes = self._changes.take()
         for change in changes:
-            expected = change.kind is Happened.POD_CAME and self._left.pop(change.pod, None) == change.node
+            expected = change.kind is Happened.POD_CAME and self._left.pop(PodUID(change.pod), None) == change.node
             self._stale = self._stale or not expected
         self._stale = self._stale or bool(self._left)
         self._left.clear()

@@ -102,6 +102,7 @@ def state_condition(state: str, *, now: str, generation: int = 0, message: str |
 def new_claim(
     *,
     name: ClaimName,
+    namespace: str,
     profile: str,
     gpu_uuid: DeviceUUID,
     start: int,
@@ -109,7 +110,6 @@ def new_claim(
     nodename: NodeName,
     pod: PodReference,
     containers: list[str],
-    namespace: str = names.DAS_NAMESPACE,
 ) -> AllocationClaim:
     """A claim as the scheduler creates it; the API server gives it its first state."""
     return AllocationClaim(

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from apportion.apis.identities import DeviceUUID
+from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.placements import SlicePlacement
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.gpus.failures import Call, Failures
-from apportion.emulation.gpus.inventory import Inventory, Item
+from apportion.emulation.gpus.inventory import Inventory, InventoryGpu
 from apportion.emulation.nvidia_smi.script_files import ScriptFiles
 from apportion.node import atomic_files
 from apportion.node.container import environment
@@ -48,7 +48,7 @@ class EmulatedSlice(msgspec.Struct, rename="camel", frozen=True):
     size: int
 
 
-class Board(msgspec.Struct, rename="camel"):
+class EmulatedGpu(msgspec.Struct, rename="camel"):
     """One GPU in the file."""
 
     uuid: DeviceUUID
@@ -65,7 +65,7 @@ class Board(msgspec.Struct, rename="camel"):
 
 
 class Hardware(msgspec.Struct, rename="camel"):
-    gpus: list[Board] = []
+    gpus: list[EmulatedGpu] = []
 
 
 def open_driver(site: Site) -> EmulatedDriver:
@@ -75,7 +75,7 @@ def open_driver(site: Site) -> EmulatedDriver:
 class EmulatedDriver:
     kind = "nvidia-mig"
 
-    def __init__(self, node: str, state_dir: Path, catalog: Catalog | None = None) -> None:
+    def __init__(self, node: NodeName, state_dir: Path, catalog: Catalog | None = None) -> None:
         self._node = node
         self._path = state_dir / FILE_NAME
         self._catalog = catalog or Catalog.shipped()
@@ -126,7 +126,7 @@ class EmulatedDriver:
         board = self._board(hardware, gpu)
         if board.slices:
             raise Refused(
-                f"{gpu} has slices that were created on demand: its layout cannot change before they are gone"
+                f"{gpu} has slices that were created on demand: its layout cannot change until they are deleted"
             )
         board.fixed, board.laid = None, False
         if layout is not None:
@@ -181,16 +181,16 @@ class EmulatedDriver:
         with suppress(OSError):  # the agent reports it when it updates the files
             await self.update_files(self._held)
 
-    def _gpu(self, index: int, board: Board) -> Gpu:
+    def _gpu(self, index: int, board: EmulatedGpu) -> Gpu:
         model = self._catalog.find(board.product, board.memory_mib)
-        fault = "the GPU does not answer" if self._failures.lost(index) else ""
+        fault = "the GPU does not respond" if self._failures.lost(index) else ""
         fixed = (
             None if board.fixed is None else tuple(Slice(_placement(board, piece), piece.uuid) for piece in board.fixed)
         )
         profiles = () if fixed else _profiles(model)
         return Gpu(board.uuid, board.product, board.memory_mib, board.sliced, profiles, fault, fixed)
 
-    def _check(self, board: Board, place: SlicePlacement) -> None:
+    def _check(self, board: EmulatedGpu, place: SlicePlacement) -> None:
         model = self._catalog.find(board.product, board.memory_mib)
         profile = model.profile(place.profile) if model else None
         if not board.sliced:
@@ -203,13 +203,13 @@ class EmulatedDriver:
         present = [*board.slices, *(board.fixed or ())]
         taken = next((piece for piece in present if place.overlaps(_placement(board, piece))), None)
         if taken:
-            raise PlacementTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps it")
+            raise PlacementTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps this placement")
         grid_of_model = grid.of(model)
         state = grid.EMPTY
         for piece in present:
             state = grid_of_model.put(state, grid_of_model.shapes[piece.profile], piece.start)
         if not grid_of_model.legal(state, grid_of_model.shapes[profile.name], place.start):
-            raise PlacementTaken(f"{place}: the other slices use up what it needs besides memory")
+            raise PlacementTaken(f"{place}: other slices use the compute units or engines that it needs")
 
     def _index(self, gpu: DeviceUUID) -> int:
         index = next((i for i, board in enumerate(self._read().gpus) if board.uuid == gpu), None)
@@ -217,7 +217,7 @@ class EmulatedDriver:
             raise GpuLost(f"{gpu} is not on this node")
         return index
 
-    def _board(self, hardware: Hardware, gpu: DeviceUUID) -> Board:
+    def _board(self, hardware: Hardware, gpu: DeviceUUID) -> EmulatedGpu:
         return hardware.gpus[self._index(gpu)]
 
     def _read(self) -> Hardware:
@@ -226,24 +226,24 @@ class EmulatedDriver:
         except FileNotFoundError:
             return Hardware()
         except msgspec.DecodeError as error:
-            fix = "remove it to start with empty GPUs"
-            raise Refused(f"{self._path} is no emulated hardware ({error}): {fix}") from None
+            fix = "delete it to start with GPUs without slices"
+            raise Refused(f"{self._path} is not a valid file of emulated GPUs ({error}): {fix}") from None
 
     def _write(self, hardware: Hardware) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             atomic_files.write(self._path, msgspec.json.format(msgspec.json.encode(hardware), indent=1))
         except OSError as error:
-            raise Unavailable(f"{self._path} cannot be written ({error.strerror}): emulated GPUs are a file") from error
+            raise Unavailable(f"cannot write the emulated GPUs to {self._path}: {error.strerror}") from error
 
 
-def _board(identity: DeviceUUID, item: Item, before: Mapping[DeviceUUID, Board]) -> Board:
+def _board(identity: DeviceUUID, item: InventoryGpu, before: Mapping[DeviceUUID, EmulatedGpu]) -> EmulatedGpu:
     old = before.get(identity)
     if old and old.slices:
         return old  # in use: model and mode stay until it is empty
     if old and old.fixed is not None and (old.product, old.memory_mib) == (item.product, item.memory_mib):
         return msgspec.structs.replace(old, mig=item.mig)
-    return Board(identity, item.product, item.memory_mib, item.mig)
+    return EmulatedGpu(identity, item.product, item.memory_mib, item.mig)
 
 
 def _fixed_uuid(place: SlicePlacement) -> DeviceUUID:
@@ -251,7 +251,7 @@ def _fixed_uuid(place: SlicePlacement) -> DeviceUUID:
     return DeviceUUID(f"MIG-{uuid.uuid5(NIL, f'{place.gpu}-{place.profile}-{place.start}')}")
 
 
-def _placement(board: Board, piece: EmulatedSlice) -> SlicePlacement:
+def _placement(board: EmulatedGpu, piece: EmulatedSlice) -> SlicePlacement:
     return SlicePlacement(board.uuid, piece.profile, piece.start, piece.size)
 
 

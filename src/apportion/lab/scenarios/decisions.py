@@ -18,7 +18,7 @@ from apportion.core.policies import Policy
 from apportion.lab.scenarios import fleets, requests
 from apportion.lab.scenarios.schema import Job, Scenario
 
-CYCLES_AFTER_REST = 5
+EXTRA_CYCLES = 5
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """The cluster at rest. `unrest` are placements that were made after nothing should have changed any more."""
+    """The final state. `late` are the jobs that were placed after a cycle in which nothing was placed."""
 
     places: dict[str, PodPlacement]
     waits: dict[str, Wait]
     uses: dict[str, list[str]]
     devices: dict[str, list[str]]
     unsound: list[str]
-    unrest: list[str]
+    late: list[str]
     evictions: int = 0
 
 
@@ -62,15 +62,15 @@ def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
     pending = sorted((job for job in scenario.jobs if job.on is None), key=lambda job: -job.priority)
     while placed := _cycle(fleet, pending, asked, rules, plain=plain):
         pending = [job for job in pending if job.name not in placed]
-    unrest = [name for _ in range(CYCLES_AFTER_REST) for name in _cycle(fleet, pending, asked, rules, plain=plain)]
-    waits = {job.name: _explained(fleet, asked[job.name], rules) for job in pending if job.name not in unrest}
+    late = [name for _ in range(EXTRA_CYCLES) for name in _cycle(fleet, pending, asked, rules, plain=plain)]
+    waits = {job.name: _explained(fleet, asked[job.name], rules) for job in pending if job.name not in late}
     return ScenarioResult(
         places=dict(_places(fleet, asked)),
         waits=waits,
         uses={node.name: [str(gpu.use) for gpu in node.gpus.values()] for node in fleet},
         devices={node.name: list(node.gpus) for node in fleet},
         unsound=list(_unsound(fleet, asked)),
-        unrest=unrest,
+        late=late,
     )
 
 

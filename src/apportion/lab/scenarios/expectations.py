@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from apportion.lab.scenarios.decisions import CYCLES_AFTER_REST, ScenarioResult
+from apportion.lab.scenarios.decisions import EXTRA_CYCLES, ScenarioResult
 from apportion.lab.scenarios.fleets import device_name
 from apportion.lab.scenarios.schema import Expect, Scenario, as_texts, as_tuple
 
@@ -25,7 +25,7 @@ def problems(scenario: Scenario, result: ScenarioResult) -> list[str]:
     ]
     if expect.evictions is not None and result.evictions > expect.evictions:
         found.append(f"{result.evictions} pods were evicted, expected at most {expect.evictions}")
-    found += [f"{name} was placed within {CYCLES_AFTER_REST} cycles after rest" for name in result.unrest]
+    found += [f"{name} was placed within {EXTRA_CYCLES} cycles after the last placement" for name in result.late]
     return found
 
 
@@ -96,7 +96,7 @@ def _waits(expect: Expect, jobs: dict[str, str], result: ScenarioResult) -> Iter
         wait = result.waits.get(jobs[name])
         if wait is None or wait.layer != layer:
             has_layer = wait.layer if wait else "none: it is running"
-            yield f"the layer that holds {name} back should be {layer} but is {has_layer}"
+            yield f"the layer that blocks {name} should be {layer} but is {has_layer}"
     for name, texts in expect.message.items():
         wait = result.waits.get(jobs[name])
         for text in as_texts(texts):

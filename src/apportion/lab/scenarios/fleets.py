@@ -142,11 +142,11 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
         starts = as_tuple(job.start)
         places = list(zip(gpus * len(wants) if len(gpus) == 1 else gpus, starts, strict=False))
     if len(places) != len(wants):
-        raise InputError(f"jobs.{job.name}.on", node.name, f"has no place for {', '.join(wants)} there")
+        raise InputError(f"jobs.{job.name}.on", node.name, f"has no free placement for {', '.join(wants)}")
     for key, want, (gpu, start) in zip(claim_names(request), request.slices, places, strict=True):
         shape = gpu.grid.shape(want.profile)
         if shape is None or not gpu.takes_slices or not gpu.grid.legal(gpu.state, shape, start):
-            raise InputError(f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free place for {want.profile} there")
+            raise InputError(f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free placement for {want.profile}")
         fleet.add_slice(key, SlicePlacement(gpu.uuid, want.profile, start, shape.size), request.uid)
 
 

@@ -122,7 +122,7 @@ class ClaimPlacement:
             log.warning("claim %s moved to %s: %s", claim.name, place, why)
             self._recorder.warn(regarding, "SliceMoved", f"{why}; {claim.name} moved to {place}")
             return entry
-        text = f"{why}, and no other place for {claim.spec.profile} is free on this node"
+        text = f"{why}, and no other placement for {claim.spec.profile} is free on this node"
         await self._evict(claim, regarding, text)
         raise Overlap(text)
 

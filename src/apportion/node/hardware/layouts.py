@@ -22,7 +22,7 @@ from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.kubelet.device_holders import DeviceHolders
 from apportion.node.locks import Locks
 
-DRAINING = "it takes no new slices until it is empty: its MIG layout is to change"
+DRAINING = "no new slices until no pod uses it: its MIG layout will change"
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Layouts:
         if self._config is None:
             self.state, self.problem = "", ""
         elif self.draining:
-            self.state, self.problem = PENDING, f"waiting until {', '.join(sorted(self.draining))} is empty"
+            self.state, self.problem = PENDING, f"waiting until no pod uses {', '.join(sorted(self.draining))}"
         elif self.state != FAILED or changed or not due:
             self.state, self.problem = SUCCESS, ""
         return changed
@@ -140,7 +140,7 @@ class Layouts:
 
     def _fail(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("%s; the layout stays as it is", problem)
+            log.warning("%s; the layout is not changed", problem)
         self.state, self.problem = FAILED, problem
 
 
@@ -152,7 +152,7 @@ def _current(gpu: Gpu) -> Layout | None:
 
 def _words(layout: Layout | None) -> str:
     if layout is None:
-        return "none, its own mode"
+        return "none, default mode"
     if not layout.sliced:
-        return "whole"
-    return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "slices on demand"
+        return "MIG mode disabled"
+    return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "dynamic slices"

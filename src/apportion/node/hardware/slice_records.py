@@ -53,7 +53,7 @@ class SliceRecords:
         except FileNotFoundError:
             entries = []
         except msgspec.DecodeError as error:
-            log.warning("%s cannot be read (%s): starting from the claims alone", self._path, error)
+            log.warning("cannot read %s (%s): slice records are restored from the claims", self._path, error)
             self._path.replace(self._path.with_suffix(".unreadable"))
             entries = []
         self._entries = {entry.claim: entry for entry in entries}

@@ -34,7 +34,7 @@ class Slicing:
                 raise PlacementTaken(f"{place} is taken by claim {rival.claim} ({rival.place})")
             other = await self._overlapping(place)
             if other is not None:
-                raise PlacementTaken(f"{place} is taken by {other.uuid or 'a slice'}, which Apportion did not make")
+                raise PlacementTaken(f"{place} is taken by {other.uuid or 'a slice'}, which Apportion did not create")
             entry = SliceRecord(claim, pod_uid, place)
             self._records.put(entry)
             return entry
@@ -53,7 +53,7 @@ class Slicing:
             entry = self._records.get(entry.claim) or entry
             found = await self._at(entry.place)
             if found is not None and not entry.owns(found):
-                raise PlacementTaken(f"{entry.place} holds {found.uuid or 'a slice'}, which Apportion did not make")
+                raise PlacementTaken(f"{entry.place} holds {found.uuid or 'a slice'}, which Apportion did not create")
             if found is not None and found.uuid:
                 made = found
             else:

@@ -104,7 +104,7 @@ class NvmlDriver:
 
     def _discover(self) -> list[Gpu]:
         found: list[Gpu] = []
-        answering: dict[str, Any] = {}
+        answering: dict[DeviceUUID, Any] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
                 device = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -183,7 +183,7 @@ class NvmlDriver:
                 continue
         return found
 
-    def _device(self, uuid: str) -> Any:
+    def _device(self, uuid: DeviceUUID) -> Any:
         return pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
 
     def _profile(self, device: Any, place: SlicePlacement) -> GiProfile:

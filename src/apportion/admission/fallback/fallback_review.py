@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from apportion.admission import differ, mechanism, requests, review, slices
-from apportion.admission.fallback import decision_log, stepping, tiers
-from apportion.admission.fallback.deciding import Case, Decision, Outcome
+from apportion.admission import admission_review, json_diff, requests, slices, static_or_dynamic
+from apportion.admission.admission_review import Question, ReviewAnswer
+from apportion.admission.cluster_knowledge import ClusterKnowledge
+from apportion.admission.fallback import decision_log, tier_replacement, tiers
+from apportion.admission.fallback.deciding import Case, Decision, FallbackOutcome
 from apportion.admission.fallback.decision_rounds import DecisionRounds
 from apportion.admission.fallback.occupancy import without_volumes
 from apportion.admission.fallback.tiers import FallbackOptions
-from apportion.admission.knowledge import Knowledge
-from apportion.admission.mechanism import Mechanism
 from apportion.admission.requests import Want
-from apportion.admission.review import Answer, Question
+from apportion.admission.static_or_dynamic import Mechanism
 from apportion.apis import kinds, names
 from apportion.apis.errors import RequestError
 from apportion.apis.noderules import NodeRules
@@ -33,54 +33,54 @@ TEMPLATE_ROOT = "spec.template.spec"
 TEMPLATES = {("batch", "Job"), ("apps", "Deployment")}
 
 
-class Reviewer:
+class FallbackReview:
     """Answers `/mutate-fallback`."""
 
     def __init__(
-        self, client: Client, knowledge: Knowledge, rounds: DecisionRounds, default_tiers: Sequence[str]
+        self, client: Client, knowledge: ClusterKnowledge, rounds: DecisionRounds, default_tiers: Sequence[str]
     ) -> None:
         self._client = client
         self._knowledge = knowledge
         self._rounds = rounds
         self._default_tiers = tuple(default_tiers)
 
-    async def answer(self, question: Question) -> Answer:
+    async def answer(self, question: Question) -> ReviewAnswer:
         """Raises InputError for what is refused."""
         what = (question.kind.group, question.kind.kind)
         if question.sub_resource or (what != ("", "Pod") and what not in TEMPLATES):
-            return review.allowed(question.uid)
+            return admission_review.allowed(question.uid)
         if question.operation == "UPDATE" and what == ("", "Pod"):
             return self._updated(question)
         if question.operation != "CREATE":
-            return review.allowed(question.uid)
+            return admission_review.allowed(question.uid)
         if what in TEMPLATES:
             self._look_at_template(question)
-            return review.allowed(question.uid)
+            return admission_review.allowed(question.uid)
         return await self._created(question)
 
-    async def _created(self, question: Question) -> Answer:
+    async def _created(self, question: Question) -> ReviewAnswer:
         pod = question.new()
-        asked = [want for _, wants in stepping.read(pod, ROOT) for want in wants]
+        asked = [want for _, wants in tier_replacement.read(pod, ROOT) for want in wants]
         metadata = requests.mapping(pod.get("metadata"), "metadata")
         if not asked or self._left_alone(question, metadata):
-            return review.allowed(question.uid)
+            return admission_review.allowed(question.uid)
         name = _name(question, metadata)
         annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
-        around = self._knowledge.around(question.namespace)
-        options = tiers.read(annotations, around.namespace_annotations, self._default_tiers, around.offers.static)
-        slices.check(asked, around.offers)
-        concerned = self._concerns(asked, annotations, around.namespace_annotations, options)
+        facts = self._knowledge.facts_for(question.namespace)
+        options = tiers.read(annotations, facts.namespace_annotations, self._default_tiers, facts.offers.static)
+        slices.check(asked, facts.offers)
+        concerned = self._concerns(asked, annotations, facts.namespace_annotations, options)
         job = _job(metadata) if concerned else ""
         try:
             if job and await self._queued(question.namespace, job):
-                return review.allowed(question.uid)
+                return admission_review.allowed(question.uid)
         except errors.ClusterError as error:
             message = f"pod {name}: cannot determine whether Kueue admitted its Job {job} ({error}); retry in a moment"
-            return review.later(question.uid, message)
+            return admission_review.later(question.uid, message)
         decision_log.reviewing("pod", name)
         decision_log.requests("pod", name, _profiles(asked))
         if not concerned:
-            return review.allowed(question.uid)
+            return admission_review.allowed(question.uid)
         began = time.monotonic()
         case = _case(question, pod, asked, options)
         decision = await self._rounds.ask(case)
@@ -106,10 +106,10 @@ class Reviewer:
         options: FallbackOptions,
     ) -> bool:
         """Static devices always; dynamic slices only if fallback tiers are set on the pod or its namespace (D01)."""
-        preferred = mechanism.preference(annotations, namespace)
+        preferred = static_or_dynamic.preference(annotations, namespace)
         ours = slices.profiles_of(asked, ours=True)
         theirs = slices.profiles_of(asked, ours=False)
-        decided = mechanism.decide(
+        decided = static_or_dynamic.decide(
             theirs, self._knowledge.offers, preferred=preferred, bound_to_dynamic=ours, tiers=options.tiers
         )
         if decided is Mechanism.static:
@@ -133,16 +133,16 @@ class Reviewer:
             return False
         return names.KUEUE_QUEUE_LABEL in (found["metadata"].get("labels") or {})
 
-    def _updated(self, question: Question) -> Answer:
+    def _updated(self, question: Question) -> ReviewAnswer:
         before, after = question.new(), question.new()
-        stepping.repeat(after, question.old(), ROOT)
-        return review.allowed(question.uid, differ.difference(before, after))
+        tier_replacement.repeat(after, question.old(), ROOT)
+        return admission_review.allowed(question.uid, json_diff.difference(before, after))
 
     def _look_at_template(self, question: Question) -> None:
         """Logged, never changed: the pods are decided when they come."""
         obj = question.new()
         template = requests.mapping(requests.mapping(obj.get("spec"), "spec").get("template"), "spec.template")
-        asked = [want for _, wants in stepping.read(template, TEMPLATE_ROOT) for want in wants]
+        asked = [want for _, wants in tier_replacement.read(template, TEMPLATE_ROOT) for want in wants]
         name = _name(question, requests.mapping(obj.get("metadata"), "metadata"))
         decision_log.reviewing(question.kind.kind, name)
         if asked:
@@ -150,16 +150,16 @@ class Reviewer:
             decision_log.template(question.kind.kind, name)
 
 
-def _answer(question: Question, name: str, options: FallbackOptions, decision: Decision) -> Answer:
-    if decision.outcome is Outcome.RETRY:
+def _answer(question: Question, name: str, options: FallbackOptions, decision: Decision) -> ReviewAnswer:
+    if decision.outcome is FallbackOutcome.RETRY:
         trouble = decision.trouble or (
             "devices are promised to pods that have not been observed yet, so it is not known whether this pod must "
             "fall back"
         )
-        return review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
+        return admission_review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
     before, after = question.new(), question.new()
-    taken = stepping.step(after, ROOT, options, decision.steps)
-    if decision.outcome is Outcome.REJECT:
+    taken = tier_replacement.step(after, ROOT, options, decision.steps)
+    if decision.outcome is FallbackOutcome.REJECT:
         raise RequestError(
             f"metadata.annotations[{names.FALLBACK_AT_END}]",
             tiers.REJECT,
@@ -168,11 +168,11 @@ def _answer(question: Question, name: str, options: FallbackOptions, decision: D
             code="NoTierFree",
         )
     if not taken:
-        return review.allowed(question.uid)
+        return admission_review.allowed(question.uid)
     decision_log.falls(name, taken)
     if not question.dry_run:
         decision_log.applied(name)
-    return review.allowed(question.uid, differ.difference(before, after))
+    return admission_review.allowed(question.uid, json_diff.difference(before, after))
 
 
 def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], options: FallbackOptions) -> Case:
@@ -188,7 +188,7 @@ def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], option
     return Case(
         id=question.uid,
         request=request,
-        steps=stepping.most_steps([want.profile for want in asked], options.tiers),
+        steps=tier_replacement.most_steps([want.profile for want in asked], options.tiers),
         options=options,
         generate_name=str(metadata.get("generateName") or ""),
         dry_run=bool(question.dry_run),
@@ -197,7 +197,7 @@ def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], option
 
 def _request(question: Question, options: FallbackOptions, steps: int) -> Request:
     body = question.new()
-    stepping.step(body, ROOT, options, steps)
+    tier_replacement.step(body, ROOT, options, steps)
     try:
         pod = msgspec.convert(body, Pod)
     except msgspec.ValidationError as error:

@@ -13,7 +13,7 @@ from apportion.cluster.informer import Informer
 RETRY_SECONDS = 15.0
 
 
-class OptionalKinds:
+class OptionalInformers:
     """Informers that run once the API server knows the first one's kind."""
 
     def __init__(self, client: Client, informers: Sequence[Informer[Any]], namespace: str) -> None:

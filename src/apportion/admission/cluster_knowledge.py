@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from apportion.admission import mechanism
+from apportion.admission import static_or_dynamic
 from apportion.admission.offers import Offers
-from apportion.admission.pods import Surroundings
+from apportion.admission.pods import ClusterFacts
 from apportion.apis import kinds, profiles, quantity
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.meta import Bare
@@ -20,7 +20,7 @@ from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 
 
-class Knowledge:
+class ClusterKnowledge:
     """Follows nodes, accelerators, namespaces and, where one is configured, runtime classes."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Knowledge:
         *,
         catalogued: Iterable[str],
         runtime_class: str | None = None,
-        tiers: Sequence[str] = mechanism.DEFAULT_TIERS,
+        tiers: Sequence[str] = static_or_dynamic.DEFAULT_TIERS,
         slicing: bool = True,
         namespace: str,
     ) -> None:
@@ -59,10 +59,10 @@ class Knowledge:
         waiting = [informer.kind.plural for informer in self.informers if not informer.has_synced]
         return f"waiting for {', '.join(waiting)}" if waiting else True
 
-    def around(self, namespace: str) -> Surroundings:
+    def facts_for(self, namespace: str) -> ClusterFacts:
         """What the rules must know for a pod of this namespace."""
         known = self.namespaces.get(namespace)
-        return Surroundings(
+        return ClusterFacts(
             self.offers,
             namespace_annotations=known.metadata.annotations if known else {},
             tiers=self._tiers,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from apportion.apis.custom_resources import accelerators
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.identities import NodeName
 from apportion.apis.meta import condition
 
 # Temporary states, or states that the pods of the DaemonSet report better
@@ -17,7 +18,7 @@ _TEMPORARY = ("Starting", "NotRegistered", "AgentStopped", "Waiting")
 class NodeProblem:
     """Why one node serves no slices."""
 
-    node: str
+    node: NodeName
     reason: str
     message: str
 
@@ -27,5 +28,5 @@ def node_problems(found: Iterable[NodeAccelerator]) -> list[NodeProblem]:
     for entry in sorted(found, key=lambda entry: entry.metadata.name):
         ready = condition(entry.status.conditions, accelerators.READY)
         if ready is not None and ready.status != "True" and ready.reason not in _TEMPORARY:
-            listed.append(NodeProblem(entry.metadata.name, ready.reason, ready.message))
+            listed.append(NodeProblem(NodeName(entry.metadata.name), ready.reason, ready.message))
     return listed

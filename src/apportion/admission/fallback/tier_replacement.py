@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apportion.admission import memory, requests
+from apportion.admission import gpu_memory, requests
 from apportion.admission.fallback.tiers import FallbackOptions
-from apportion.admission.requests import Container, Want
+from apportion.admission.requests import ManifestContainer, Want
 from apportion.apis import names, profiles
 
 ARROW = "->"
@@ -52,14 +52,14 @@ def step(pod: dict[str, Any], root: str, options: FallbackOptions, steps: int) -
         _replace(container, wants, lower(_counts(wants), options, steps))
     metadata = pod["metadata"] = requests.mapping(pod.get("metadata"), "metadata")
     if any(want.ours for _, wants in asked for want in wants):
-        after = [(container, memory.needed(wants)) for container, wants in read(pod, root)]
-        memory.inject(metadata, after)
+        after = [(container, gpu_memory.needed(wants)) for container, wants in read(pod, root)]
+        gpu_memory.inject(metadata, after)
     annotations = metadata["annotations"] = metadata.get("annotations") or {}
     annotations[names.FALLBACK_APPLIED] = taken
     return taken
 
 
-def read(pod: dict[str, Any], root: str) -> list[tuple[Container, list[Want]]]:
+def read(pod: dict[str, Any], root: str) -> list[tuple[ManifestContainer, list[Want]]]:
     spec = requests.mapping(pod.get("spec"), root)
     return [(container, requests.slices(container)) for container in requests.containers(spec, root)]
 
@@ -131,7 +131,7 @@ def _same_memory(profile: str, target: str, count: int) -> int:
     return -(-count * profiles.memory_gb(profile) // max(1, profiles.memory_gb(target)))
 
 
-def _replace(container: Container, wants: Sequence[Want], counts: Mapping[str, int]) -> None:
+def _replace(container: ManifestContainer, wants: Sequence[Want], counts: Mapping[str, int]) -> None:
     ours = any(want.ours for want in wants)
     for want in wants:
         container.drop(want.resource)
@@ -144,7 +144,7 @@ def _resource(profile: str, *, ours: bool) -> str:
     return profiles.slice_resource(profile) if ours else profiles.nvidia_resource(profile)
 
 
-def _copy(container: Container, held: Container) -> None:
+def _copy(container: ManifestContainer, held: ManifestContainer) -> None:
     """Take over another container's devices, with their memory."""
     for section in requests.SECTIONS:
         for resource in [name for name in container.amounts(section) if _device(name)]:

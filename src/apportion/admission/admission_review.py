@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apportion.admission.differ import Operation
+from apportion.admission.json_diff import Operation
 from apportion.apis.errors import InputError
 
 API_VERSION = "admission.k8s.io/v1"
@@ -24,7 +24,7 @@ class BadReview(Exception):
     """The body is not a valid AdmissionReview; the text gives the reason."""
 
 
-class Answer(NamedTuple):
+class ReviewAnswer(NamedTuple):
     """A review's answer, and what to count it as."""
 
     body: bytes
@@ -93,17 +93,17 @@ def parse(body: bytes) -> Question:
     return review.request
 
 
-def allowed(uid: str, operations: Sequence[Operation] = (), warnings: Sequence[str] = ()) -> Answer:
+def allowed(uid: str, operations: Sequence[Operation] = (), warnings: Sequence[str] = ()) -> ReviewAnswer:
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     if operations:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(_encode(list(operations))).decode()
     if warnings:
         response["warnings"] = list(warnings)
-    return Answer(_encoded(response), "patched" if operations else "unchanged")
+    return ReviewAnswer(_encoded(response), "patched" if operations else "unchanged")
 
 
-def refused(uid: str, error: InputError) -> Answer:
+def rejected(uid: str, error: InputError) -> ReviewAnswer:
     """A rejection: a message for people, and its parts for programs."""
     cause = {"reason": error.code, "field": error.field, "message": error.fix}
     status = {
@@ -113,10 +113,10 @@ def refused(uid: str, error: InputError) -> Answer:
         "message": str(error),
         "details": {"causes": [cause]},
     }
-    return Answer(_encoded({"uid": uid, "allowed": False, "status": status}), "refused")
+    return ReviewAnswer(_encoded({"uid": uid, "allowed": False, "status": status}), "rejected")
 
 
-def later(uid: str, message: str, seconds: int = 1) -> Answer:
+def later(uid: str, message: str, seconds: int = 1) -> ReviewAnswer:
     """No decision: the caller should retry. Client libraries do so automatically."""
     status = {
         "status": "Failure",
@@ -125,7 +125,7 @@ def later(uid: str, message: str, seconds: int = 1) -> Answer:
         "message": message,
         "details": {"retryAfterSeconds": seconds},
     }
-    return Answer(_encoded({"uid": uid, "allowed": False, "status": status}), "overloaded")
+    return ReviewAnswer(_encoded({"uid": uid, "allowed": False, "status": status}), "overloaded")
 
 
 def _encoded(response: dict[str, Any]) -> bytes:

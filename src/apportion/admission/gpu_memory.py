@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from apportion.admission.requests import Container, Want
+from apportion.admission.requests import ManifestContainer, Want
 from apportion.apis import names, profiles
 from apportion.apis.errors import RequestError
 
@@ -22,7 +22,7 @@ def needed(wants: Iterable[Want]) -> int:
     return sum(profiles.memory_gb(want.profile) * want.count for want in wants if profiles.well_formed(want.profile))
 
 
-def inject(metadata: dict[str, Any], asked: Iterable[tuple[Container, int]]) -> list[str]:
+def inject(metadata: dict[str, Any], asked: Iterable[tuple[ManifestContainer, int]]) -> list[str]:
     """Write each container's memory and record it; returns the changes for the log."""
     recorded = _recorded(metadata)
     ours: dict[str, int] = {}
@@ -39,7 +39,7 @@ def inject(metadata: dict[str, Any], asked: Iterable[tuple[Container, int]]) -> 
     return done
 
 
-def _write(container: Container, gigabytes: int, current: int | None) -> list[str]:
+def _write(container: ManifestContainer, gigabytes: int, current: int | None) -> list[str]:
     if gigabytes:
         container.put(names.GPU_MEMORY, gigabytes)
     elif current is not None:
@@ -49,7 +49,7 @@ def _write(container: Container, gigabytes: int, current: int | None) -> list[st
     return [f"{names.GPU_MEMORY}: {gigabytes} injected into container {container.name}"]
 
 
-def _keep(container: Container, current: int, gigabytes: int) -> None:
+def _keep(container: ManifestContainer, current: int, gigabytes: int) -> None:
     if current < gigabytes:
         raise RequestError(
             f"{container.field}.resources.limits[{names.GPU_MEMORY}]",

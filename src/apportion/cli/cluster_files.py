@@ -1,4 +1,4 @@
-"""State files of the embedded clusters of this machine, one per cluster.
+"""ClusterState files of the embedded clusters of this machine, one per cluster.
 
 `up` writes the file and `down` reads it; the next `up` deletes what a killed cluster left behind.
 """
@@ -19,7 +19,7 @@ from apportion.cli import contexts
 STARTING, READY, FAILED = "starting", "ready", "failed"
 
 
-class State(msgspec.Struct):
+class ClusterState(msgspec.Struct):
     """One cluster. `started` distinguishes its process from a later one with the same pid."""
 
     name: str
@@ -55,14 +55,14 @@ def kubeconfig_path(name: str) -> Path:
     return folder() / f"{name}.kubeconfig"
 
 
-def read(name: str) -> State | None:
+def read(name: str) -> ClusterState | None:
     try:
-        return msgspec.json.decode(state_path(name).read_bytes(), type=State)
+        return msgspec.json.decode(state_path(name).read_bytes(), type=ClusterState)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def write(state: State) -> None:
+def write(state: ClusterState) -> None:
     path = state_path(state.name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -70,8 +70,8 @@ def write(state: State) -> None:
     beside.replace(path)
 
 
-def mine(name: str) -> State:
-    return State(name=name, pid=os.getpid(), started=started_at(os.getpid()))
+def mine(name: str) -> ClusterState:
+    return ClusterState(name=name, pid=os.getpid(), started=started_at(os.getpid()))
 
 
 def started_at(pid: int) -> str:
@@ -84,7 +84,7 @@ def started_at(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
-def clean_up(state: State) -> None:
+def clean_up(state: ClusterState) -> None:
     """Delete the files of a cluster that has ended."""
     root = Path(state.root) if state.root else None
     if root is not None and root.name.startswith("ap-"):  # only directories that we created
@@ -97,7 +97,7 @@ def clean_up(state: State) -> None:
     state_path(state.name).unlink(missing_ok=True)
 
 
-def stop(state: State, *, seconds: float) -> bool:
+def stop(state: ClusterState, *, seconds: float) -> bool:
     """Stop the process of a cluster with SIGTERM, then SIGKILL. Returns whether SIGTERM was enough."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(state.pid, signal.SIGTERM)
