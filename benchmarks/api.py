@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.load import WATCHERS, Load, until_ready
-from tests.clusters import binaries
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.embedded import Embedded
+from tests.environments import binaries
+from tests.environments.control_plane import ControlPlane
+from tests.environments.embedded import Embedded
 
 EMBEDDED, REAL = "embedded", "kube-apiserver"
 MIB = 1 << 20

@@ -30,9 +30,9 @@ from apportion.apis import names
 from apportion.cluster import access
 from apportion.cluster.client import Client
 from benchmarks import stage
-from tests.clusters import binaries
-from tests.clusters.control_plane import ADMIN, ControlPlane
-from tests.clusters.sandbox import Daemon
+from tests.environments import binaries
+from tests.environments.control_plane import ADMIN, ControlPlane
+from tests.environments.sandbox import Daemon
 
 KUBE, OURS, BEFORE = "kube-scheduler", "apportion", "before"
 GPU, SLICE = "one GPU", "one 1g.10gb slice"

@@ -28,8 +28,8 @@ from apportion.apis.meta import Bare
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
 from benchmarks import stage
-from tests.clusters import binaries
-from tests.clusters.control_plane import ADMIN, ControlPlane
+from tests.environments import binaries
+from tests.environments.control_plane import ADMIN, ControlPlane
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FITS = "fits-"

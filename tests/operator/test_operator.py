@@ -18,7 +18,7 @@ from apportion.operator import conditions
 from apportion.operator.main import Operator, Settings
 from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK, Health, Plane
 from tests.admission.api_server import ACCESS, account, api
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 
 NAMESPACE = "das-operator"
 SETTINGS = Settings(probes="127.0.0.1:0", emulated_mode="enabled")

@@ -10,7 +10,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK
 from tests.builders import claims, pods
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 from tests.operator.test_operator import NAMESPACE, change, operating, set_status, status, told, workload
 
 CONFIGURATIONS = (

@@ -12,7 +12,7 @@ import pytest
 
 from apportion.apis import kinds
 from apportion.cluster.client import Client
-from tests.clusters import binaries, fixtures
+from tests.environments import binaries, fixtures
 
 PROGRAM = """
 import asyncio, json, sys

@@ -18,7 +18,7 @@ from pocketkube.api import status
 from pocketkube.api.content import decoding, models, protobuf
 from pocketkube.api.content.models import Field, Type
 from pocketkube.api.registry import Registry, model_name
-from tests.clusters.control_plane import ControlPlane
+from tests.environments.control_plane import ControlPlane
 from tests.pocketkube.api.content import accepted
 
 Obj = dict[str, Any]
