@@ -27,7 +27,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.load import WATCHERS, Load, until_ready
+from benchmarks.api_load import WATCHERS, Load, until_ready
 from tests.environments import binaries
 from tests.environments.control_plane import ControlPlane
 from tests.environments.embedded import Embedded
