@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 @dataclass
-class Host:
+class NodeContext:
     """One node: its folders, its devices, and how it reaches the API."""
 
     name: str

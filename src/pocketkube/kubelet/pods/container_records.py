@@ -86,7 +86,7 @@ class PodRecord:
     host_ip: str = ""
     sandbox_ready: bool = False
     conditions: dict[str, Json] = field(default_factory=dict)
-    verdict: tuple[str, str] = ("", "")  # reason and message if the pod as a whole was failed
+    failure: tuple[str, str] = ("", "")  # reason and message if the pod as a whole was failed
 
     def of(self, *roles: Role) -> list[ContainerRecord]:
         return [record for record in self.containers.values() if record.role in roles]
