@@ -18,7 +18,7 @@ def example() -> str:
 
 
 def test_the_example_passes_as_a_test(tmp_path: Path) -> None:
-    """In an empty folder, by the command of the README, and without the plug-ins that this repository has for pytest."""
+    """In an empty folder, by the command of the README, and without the plug-ins that are installed here."""
     (tmp_path / "test_hello.py").write_text(example())
     assert "`pytest test_hello.py`" in README.read_text()
     command = [sys.executable, "-m", "pytest", "test_hello.py"]
