@@ -46,8 +46,8 @@ from apportion.apis.custom_resources import crds
 from apportion.apis.installation import Installation
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from tests.clusters.embedded import Embedded
-from tests.clusters.waiting import eventually
+from tests.environments.embedded import Embedded
+from tests.environments.waiting import eventually
 
 Json = dict[str, Any]
 AT_ONCE = 16

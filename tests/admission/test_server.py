@@ -22,7 +22,7 @@ from apportion.admission.server import AdmissionServer, Limits, Rule
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import OFFERS, both, created, resources
 from tests.builders.pods import container, pod
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 
 NAME = "das-operator-webhook.das-operator.svc"
 TERMS = Terms(credentials.service_names("das-operator-webhook", "das-operator"))

@@ -14,7 +14,7 @@ from apportion.apis.placements import SlicePlacement
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.emulation.nvidia_smi import command, script
 from apportion.emulation.nvidia_smi.machine import Instance, Machine, VisibleGpu, instance_id
-from tests.clusters import binaries
+from tests.environments import binaries
 
 NOW = datetime(2026, 11, 16, 2, 30, 5, tzinfo=UTC)
 MACHINE = Machine(

@@ -20,7 +20,7 @@ from apportion.emulation.nvidia_smi.machine import Machine, VisibleGpu
 from apportion.emulation.simulator import Simulator, describe
 from pocketkube.api.in_process_transport import LocalTransport
 from pocketkube.api.server import ApiServer
-from tests.simulation.terminal import EXAMPLE, Terminal
+from tests.story.terminal import EXAMPLE, Terminal
 
 GPUS = json.dumps([{"product": "NVIDIA-H200", "count": 4, "memoryMiB": 71680}])
 

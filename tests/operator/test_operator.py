@@ -19,7 +19,7 @@ from apportion.operator import conditions
 from apportion.operator.main import Operator, Settings
 from apportion.operator.workloads import Health, ManagedWorkload, managed_workloads
 from tests.admission.api_server import ACCESS, account, api
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 
 NAMESPACE = "das-operator"
 WEBHOOK, SCHEDULER, AGENTS = WORKLOADS = managed_workloads(Installation())

@@ -9,7 +9,7 @@ from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from tests.builders import claims, pods
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 from tests.operator.test_operator import (
     AGENTS,
     NAMESPACE,
