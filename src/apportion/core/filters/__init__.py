@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from apportion.apis.request import Request
 from apportion.core.filters import gpus, nodes, podaffinity, resources, spread, storage
+from apportion.core.filters.pod_counts import PodCounts
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
@@ -28,10 +29,14 @@ class Checks:
 
     __slots__ = ("_everywhere", "_fleet", "_neighbours", "_request", "_spread")
 
-    def __init__(self, fleet: Fleet, request: Request) -> None:
+    def __init__(self, fleet: Fleet, request: Request, counts: PodCounts | None = None) -> None:
+        """With `counts` no pods are looked at."""
         self._fleet = fleet
         self._request = request
         self._everywhere = storage.anywhere(fleet, request) if request.rules.claims else None
+        if counts is not None:
+            self._spread, self._neighbours = counts.domains, counts.neighbours
+            return
         self._spread = spread.prepare(fleet, request) if request.rules.spread else ()
         self._neighbours = podaffinity.prepare(fleet, request)
 
