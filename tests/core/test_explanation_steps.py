@@ -210,6 +210,18 @@ def test_counts_that_are_kept_are_those_of_a_new_count(seed: int) -> None:
         assert found.groups == refuse(fleet, request, Policy()).groups == _by_checks(fleet, request)
 
 
+def test_labels_of_namespaces_that_change_are_in_the_explanation() -> None:
+    by_namespace = TERM | {"namespaceSelector": {"matchLabels": {"team": "x"}}}
+    fleet = fleet_of((node_facts("n"), [(T4, False)]))
+    fleet.set_namespace("other", {})
+    fleet.add_pod(pod_request("there", namespace="other", labels={"app": "a"}), "n")
+    request = pod_request(affinity={"podAntiAffinity": {REQUIRED: [by_namespace]}}, gpus=2)
+    kept = Explanation(fleet, request, Policy())
+    assert _count(kept)[1].code == Code.NO_DEVICE
+    fleet.set_namespace("other", {"team": "x"})
+    assert _count(kept)[1].code == Code.APART
+
+
 def _in_zone(dice: random.Random, name: str) -> NodeFacts:
     return node_facts(name, labels={names.ZONE_LABEL: dice.choice("xy")} if dice.random() < 0.9 else {})
 

@@ -74,7 +74,7 @@ def assume(fleet: Fleet, request: Request, chosen: Placement) -> list[Operation]
     before: list[ClaimSlice | BindVolume] = []
     if chosen.slices:
         before += _claims(request, chosen)
-    if request.rules.claims:
+    if request.has_volume_claims:
         before += _volumes(fleet, request, chosen.node)
     after = tuple(operation.confirmed_by for operation in before)
     if chosen.shares:

@@ -132,6 +132,10 @@ class Explanations:
 
     def _explanation(self, task: _Task) -> _Kept:
         found = self._kept.pop(task.key, None)
+        if _has_own_claims(task.group):  # they may have changed since, so that the pod speaks for the others no longer
+            first = self._backlog.first_of(task.key)
+            task.group = first.group if first is not None else task.group
+            found = found if found is not None and found.explanation.group is task.group else None
         if found is None:
             metrics.EXPLANATIONS.inc()
             found = _Kept(self._begun(task.group))
@@ -144,5 +148,9 @@ class Explanations:
         return GroupExplanation(self._fleet, group, self._policy)
 
 
+def _has_own_claims(group: Group) -> bool:
+    return any(member.rules.ephemeral for member in group.members)
+
+
 def _has_volumes(group: Group) -> bool:
-    return any(member.rules.claims for member in group.members)
+    return any(member.has_volume_claims for member in group.members)

@@ -144,14 +144,13 @@ class Rounds:
         held = tuple(each for pod in group.members if fleet.holds(pod.uid) for each in fleet.slices_of(pod.uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
             return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
-        alike = None if held or fleet.reservations else entry.class_on(fleet)
-        if alike is not None and alike in unschedulable:
+        alike = entry.class_on(fleet)
+        if alike in unschedulable:
             return None
         outcome = cycle.decide(fleet, group, self._policy, explained=False)
         if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
-        if alike is not None:
-            unschedulable.add(alike)
+        unschedulable.add(alike)
         return None
 
     def _settle(self, entry: Waiting, outcome: Statement | Refusal | None) -> None:

@@ -62,7 +62,7 @@ class Volumes:
             return
         if confirms is not None:
             self._assumptions.shown(confirms, key)
-        self._changes.note(Happened.STORAGE_CHANGED)
+        self._changes.note(Happened.STORAGE_CHANGED, pod=_owner((new or old).metadata))
 
 
 def claim_facts(claim: PersistentVolumeClaim) -> ClaimFacts:
@@ -109,6 +109,12 @@ def _size(amounts: Quantities) -> int:
     except InputError as error:
         log.warning("invalid size of a volume, using 0: %s", error)
         return 0
+
+
+def _owner(meta: ObjectMeta) -> str:
+    """The pod that a claim was made for, as an ephemeral volume."""
+    owner = meta.controller
+    return owner.uid if owner is not None and owner.kind == "Pod" else ""
 
 
 def _key(meta: ObjectMeta) -> str:

@@ -192,7 +192,7 @@ def without_volumes(request: Request) -> Request:
     """Volumes are not followed here: a pod does not fall back because of them."""
     if not request.rules.claims:
         return request
-    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, claims=()))
+    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, claims=(), ephemeral=()))
 
 
 def _asked(waiting: WaitingPod) -> Request | None:

@@ -36,6 +36,7 @@ class NodeReasons:
         self._changed: set[NodeName] | None = None  # nodes to look at again; None: all of them
         self._counts = PodCounts(fleet, request)
         self._counted = False
+        self._namespaces = fleet.namespace_changes
 
     def gather(self) -> Iterator[None]:
         """Look at every node that is new or has changed since it was looked at."""
@@ -117,7 +118,7 @@ class NodeReasons:
 
     def _note_changes(self) -> None:
         changed, others = self._count_changes()
-        if changed is None or others or (changed and self.request.rules.claims):
+        if changed is None or others or (changed and self.request.has_volume_claims):
             self._changed = None
         elif self._changed is not None:
             self._changed |= changed
@@ -126,7 +127,9 @@ class NodeReasons:
         """Follow the fleet: nodes that have changed, and whether that can change the result for other nodes."""
         changed = self.fleet.log.since(self._seen)
         self._seen = self.fleet.log.end
-        if changed is None or (len(changed) > 1 and self._counts.pods_on(changed) > _MOST_PODS):
+        namespaces, self._namespaces = self._namespaces, self.fleet.namespace_changes
+        relabelled = namespaces != self._namespaces and self._counts.by_namespace
+        if changed is None or relabelled or (len(changed) > 1 and self._counts.pods_on(changed) > _MOST_PODS):
             self._counts, self._counted = PodCounts(self.fleet, self.request), False
             return None, True
         others = [name for name in changed if self._counts.recount(name)]

@@ -33,7 +33,7 @@ class Checks:
         """With `counts` no pods are looked at."""
         self._fleet = fleet
         self._request = request
-        self._everywhere = storage.anywhere(fleet, request) if request.rules.claims else None
+        self._everywhere = storage.anywhere(fleet, request) if request.has_volume_claims else None
         if counts is not None:
             self._spread, self._neighbours = counts.domains, counts.neighbours
             return
@@ -50,7 +50,7 @@ class Checks:
         if facts is None:
             return Reason(Code.WRONG_NODE)
         reason = nodes.against(node, request) or resources.against(node, request) or self._everywhere
-        if reason is None and request.rules.claims:
+        if reason is None and request.has_volume_claims:
             reason = storage.against(self._fleet, node, request)
         if reason is None and self._spread:
             reason = spread.against(facts, self._spread)

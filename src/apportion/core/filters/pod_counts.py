@@ -60,6 +60,11 @@ class PodCounts:
         self.visited += len(node.pods) if node is not None else 0
         return changed
 
+    @property
+    def by_namespace(self) -> bool:
+        """Labels of namespaces can count."""
+        return bool(self._own_rules or self._fleet.apart)
+
     def pods_on(self, names: Iterable[NodeName]) -> int:
         """How many pods have to be looked at to count these nodes again."""
         if not self._matter:

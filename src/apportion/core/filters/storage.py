@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from apportion.apis.request import Request
 from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
@@ -23,19 +25,19 @@ def anywhere(fleet: Fleet, request: Request) -> Reason | None:
     storage = fleet.storage
     if storage is None:
         return None
-    for name in request.rules.claims:
+    for name in request.volume_claims:
         key = f"{request.namespace}/{name}"
         claim = storage.claims.get(key)
         # What was chosen for another pod and is not visible yet may still fail, so no other pod relies on it.
         if claim is None or claim.deleting or key in storage.chosen:
-            return Reason(Code.VOLUME_CLAIM, name)
+            return Reason(Code.VOLUME_CLAIM, _said(request, name))
         if claim.volume:
             if claim.volume not in storage.volumes:
-                return Reason(Code.VOLUME_CLAIM, name)
+                return Reason(Code.VOLUME_CLAIM, _said(request, name))
         elif not _waits(storage, claim):
-            return Reason(Code.VOLUME_CLAIM, name)
-        if ONCE_PER_POD in claim.access_modes and _in_use(fleet, request, name):
-            return Reason(Code.VOLUME_BUSY, name)
+            return Reason(Code.VOLUME_CLAIM, _said(request, name))
+        if ONCE_PER_POD in claim.access_modes and _in_use(fleet, request, key):
+            return Reason(Code.VOLUME_BUSY, _said(request, name))
     return None
 
 
@@ -45,31 +47,51 @@ def against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
         return None
     taken = _chosen(storage)
     # Small claims first, as the volume binder matches them, so that a large volume is kept for a large claim.
-    claims = [(name, storage.claims[f"{request.namespace}/{name}"]) for name in request.rules.claims]
+    claims = [(name, storage.claims[f"{request.namespace}/{name}"]) for name in request.volume_claims]
     for name, claim in sorted(claims, key=lambda entry: entry[1].size):
         if claim.volume:
             if not _reachable(storage.volumes[claim.volume], node.facts):
-                return Reason(Code.VOLUME_NODE, name)
+                return Reason(Code.VOLUME_NODE, _said(request, name))
             continue
         if claim.selected_node and claim.selected_node != node.facts.name:
-            return Reason(Code.VOLUME_NODE, name)
+            return Reason(Code.VOLUME_NODE, _said(request, name))
         match = _matching(storage, f"{request.namespace}/{name}", claim, node.facts, taken)
         if match is not None:
             taken.add(match)
         elif not _provisioned(storage, claim, node.facts):
-            return Reason(Code.VOLUME_NODE, name)
+            return Reason(Code.VOLUME_NODE, _said(request, name))
     return None
 
 
 def volumes_for(storage: Storage, request: Request, facts: NodeFacts) -> dict[str, str | None]:
     """Which ready-made volume each unbound claim of the pod gets on this node; None where one is provisioned."""
     chosen: dict[str, str | None] = {}
-    claims = [(name, storage.claims.get(f"{request.namespace}/{name}")) for name in request.rules.claims]
+    claims = [(name, storage.claims.get(f"{request.namespace}/{name}")) for name in request.volume_claims]
     unbound = [(name, claim) for name, claim in claims if claim is not None and not claim.volume]
     for name, claim in sorted(unbound, key=lambda entry: entry[1].size):
         taken = _chosen(storage) | {volume for volume in chosen.values() if volume}
         chosen[name] = _matching(storage, f"{request.namespace}/{name}", claim, facts, taken)
     return chosen
+
+
+def own_claims(fleet: Fleet, request: Request) -> Hashable:
+    """What counts of the claims of the pod's ephemeral volumes: equal for pods whose claims ask for the same and have
+    nothing yet. A claim that has a volume, or for which one is meant, is like no other."""
+    storage = fleet.storage
+    if storage is None:
+        return ()
+    names = (f"{request.name}-{volume}" for volume in request.rules.ephemeral)
+    return tuple(_own_claim(fleet, storage, f"{request.namespace}/{name}") for name in names)
+
+
+def _own_claim(fleet: Fleet, storage: Storage, key: str) -> Hashable:
+    claim = storage.claims.get(key)
+    if claim is None:
+        return None
+    has_something = claim.volume or claim.selected_node or claim.deleting or key in storage.chosen
+    if has_something or key in fleet.volume_users or any(volume.claim == key for volume in storage.volumes.values()):
+        return key
+    return claim.storage_class, claim.access_modes, claim.volume_mode, claim.size, repr(claim.selector)
 
 
 def _chosen(storage: Storage) -> set[str]:
@@ -81,12 +103,19 @@ def _waits(storage: Storage, claim: ClaimFacts) -> bool:
     return kind is not None and kind.waits_for_pod
 
 
-def _in_use(fleet: Fleet, request: Request, name: str) -> bool:
+def _in_use(fleet: Fleet, request: Request, key: str) -> bool:
+    """Another pod that is on a node uses the claim."""
     return any(
-        pod.uid != request.uid and pod.namespace == request.namespace and name in pod.rules.claims
-        for node in fleet
-        for pod in node.pods.values()
+        uid != request.uid and fleet.nodes[fleet.pod_nodes[uid]].facts is not None
+        for uid in fleet.volume_users.get(key, ())
     )
+
+
+def _said(request: Request, name: str) -> str:
+    """The claim as reasons name it: one text for all pods that differ only in their names."""
+    if name in request.rules.claims:
+        return name
+    return f"of ephemeral volume {name.removeprefix(request.name + '-')}"
 
 
 def _reachable(volume: VolumeFacts, facts: NodeFacts) -> bool:
