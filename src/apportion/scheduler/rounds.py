@@ -143,7 +143,7 @@ class Rounds:
         group, fleet = entry.group, self._view.fleet
         held = tuple(each for pod in group.members if fleet.holds(pod.uid) for each in fleet.slices_of(pod.uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
-            return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
+            return refusals.of_pod(group.members[0], Code.BINDING_GIVEN_UP, need=entry.attempts)
         alike = entry.class_on(fleet)
         if alike in unschedulable:
             return None
@@ -169,7 +169,7 @@ class Rounds:
         self._backlog.park(entry, refusal)
         for member in entry.group.members:
             self._reporter.waits(member, messages.of(refusal))
-        if refusal.code is Code.CLAIMS_GIVEN_UP:
+        if refusal.code.row.releases_claims:
             log.info("pod %s: %s", entry.group.name, refusal.detail)
             self._spawn(self._release_claims(entry))
 
@@ -189,7 +189,8 @@ class Rounds:
         for bind in statement.binds:
             outcome = result.outcomes[bind.uid]
             if outcome is Outcome.FAILED:
-                self._reporter.waits(bind.request, f"Binding the pod failed and will be retried: {result.reason}")
+                failed = refusals.of_pod(bind.request, Code.BINDING_FAILED, result.reason)
+                self._reporter.waits(bind.request, messages.of(failed))
             elif outcome is not Outcome.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
                 self._reporter.forget(bind.uid)
         if Outcome.FAILED in result.outcomes.values():

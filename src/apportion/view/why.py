@@ -14,11 +14,11 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import cycle, refusals
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from apportion.core.reasons import Layer
+from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from apportion.view.pods import message_of
@@ -72,12 +72,22 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
         return Answer(key, State.FOREIGN, sentence)
     request, problem = read(pod)
     if request is None or problem is not None:
-        return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
+        invalid = refusals.of_pod(request or _unread(pod), Code.INVALID, str(problem))
+        return Answer(key, State.INVALID, messages.of(invalid), invalid.layer)
     outcome = _decided(view, request, policy)
+    attempt = messages.attempt_in(message_of(pod)) if isinstance(outcome, Statement) else None
+    if attempt is not None:  # the place is there, and only the scheduler knows why it could not be given
+        return Answer(key, State.WAITING, message_of(pod), attempt.row.layer)
     if isinstance(outcome, Statement):
         return Answer(key, State.FITS, f"Node {outcome.node} is available for the pod.", node=outcome.node)
     state = State.GATED if request.gated else State.WAITING
     return Answer(key, state, messages.of(outcome), outcome.layer, refusal=outcome)
+
+
+def _unread(pod: Pod) -> Request:
+    """A pod of which nothing but its name can be read."""
+    meta = pod.metadata
+    return Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
