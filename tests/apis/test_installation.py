@@ -38,6 +38,7 @@ def test_certs_are_those_of_the_namespace_in_the_environment(monkeypatch: pytest
         return b""
 
     monkeypatch.setattr(certs, "_regenerate", regenerate)
+    monkeypatch.setattr("sys.argv", ["apportion", "certs"])  # without arguments commands are not loaded
     for environment in ({}, {FALLBACK_NAMESPACE_ENV: ""}, {FALLBACK_NAMESPACE_ENV: "gpus"}):
         assert CliRunner().invoke(app, ["certs"], env=environment).exit_code == 0
     assert asked == [Installation.fallback_namespace, Installation.fallback_namespace, "gpus"]

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from apportion.apis import names
+from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from apportion.core import group_decision
 from apportion.core.equivalence import node_class, request_class
+from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
+from apportion.core.operations import BindVolume
 from apportion.core.policies import Policy
+from apportion.core.volumes import Storage, StorageClassFacts, VolumeChoice, VolumeClaimFacts, VolumeFacts
 from tests.builders.accelerators import A100, T4
 from tests.builders.fleets import fleet_of, mig_fleet, node_facts
 from tests.builders.pods import pod_request
 
+NAMESPACES = ("default", "other")
+PODS = tuple(f"pod-{number}" for number in range(8))
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -60,6 +69,14 @@ def test_what_a_pod_asks_for_counts(other: dict[str, Any]) -> None:
     assert request_class(fleet, pod_request(slices={"1g.5gb": 1})) != request_class(fleet, pod_request(**other))
 
 
+def test_the_order_of_resources_does_not_count() -> None:
+    fleet = mig_fleet(1)
+    orders = ({"cpu": "1", "memory": "1Gi"}, {"memory": "1Gi", "cpu": "1"})
+    assert len({request_class(fleet, pod_request(limits=limits)) for limits in orders}) == 1
+    one, other = (msgspec.structs.replace(pod_request(), resources=r) for r in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+    assert node_class(one) == node_class(other)
+
+
 def test_labels_count_where_the_pods_own_rules_look_at_them() -> None:
     fleet = mig_fleet(1)
     rule = {"affinity": keeping_apart(app="a")}
@@ -99,6 +116,55 @@ def test_for_one_node_alone_labels_and_namespaces_never_count() -> None:
     assert node_class(pod_request(labels={"a": "1"})) == node_class(pod_request(labels={"a": "2"}, namespace="other"))
 
 
+SCRATCH = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
+
+
+def with_claims(**claims: VolumeClaimFacts) -> tuple[Fleet, list[Hashable]]:
+    """Pods of a Job with an ephemeral volume, and their classes when the pods of these names have their claims."""
+    fleet = mig_fleet(1)
+    fleet.storage = Storage(classes={"local": StorageClassFacts(waits_for_pod=True)})
+    fleet.storage.volume_claims |= {f"default/{name}-scratch": claim for name, claim in claims.items()}
+    return fleet, [request_class(fleet, pod_request(name, volumes=SCRATCH)) for name in ("a", "b")]
+
+
+def test_ephemeral_volumes_count_by_what_they_ask_for() -> None:
+    unbound = VolumeClaimFacts(storage_class="local", size=5)
+    for claims, same in (
+        ({}, True),
+        ({"a": replace(unbound, uid="1"), "b": replace(unbound, uid="2")}, True),
+        ({"a": unbound}, False),
+        ({"a": unbound, "b": replace(unbound, size=9)}, False),
+        ({"a": replace(unbound, volume="pv-1"), "b": replace(unbound, volume="pv-2")}, False),
+        ({"a": unbound, "b": replace(unbound, deleting=True)}, False),
+    ):
+        _, (one, other) = with_claims(**claims)
+        assert (one == other) is same, claims
+
+
+def test_a_claim_for_which_a_volume_is_meant_is_like_no_other() -> None:
+    unbound = VolumeClaimFacts(storage_class="local", size=5)
+    fleet, (one, other) = with_claims(a=unbound, b=unbound)
+    assert one == other
+    assert fleet.storage is not None
+    fleet.choose_volume("default/a-scratch", VolumeChoice("node-0"))
+    assert request_class(fleet, pod_request("a", volumes=SCRATCH)) != other
+    fleet.forget_volume("default/a-scratch")
+    fleet.storage.volumes["pv"] = VolumeFacts(claim="default/a-scratch", storage_class="local")
+    assert request_class(fleet, pod_request("a", volumes=SCRATCH)) != other
+
+
+def test_a_pod_uses_the_claim_of_its_own_ephemeral_volume() -> None:
+    fleet, _ = with_claims(a=VolumeClaimFacts(storage_class="local", size=5))
+    assert fleet.storage is not None
+    fleet.storage.volumes["pv"] = VolumeFacts(storage_class="local", size=9)
+    placed = group_decision.decide(fleet, Group.of(pod_request("a", volumes=SCRATCH)), Policy())
+    assert isinstance(placed, group_decision.Statement)
+    assert fleet.storage.chosen == {"default/a-scratch": VolumeChoice("node-0", "pv")}
+    refused = group_decision.decide(fleet, Group.of(pod_request("b", volumes=SCRATCH)), Policy())
+    assert isinstance(refused, group_decision.Refusal)
+    assert "cannot use volume claim of ephemeral volume scratch, which is missing" in messages.of(refused)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_pods_of_one_class_are_decided_alike(seed: int) -> None:
     dice = random.Random(seed)
@@ -113,14 +179,31 @@ def test_pods_of_one_class_are_decided_alike(seed: int) -> None:
 
 
 def _crowded(dice: random.Random) -> Fleet:
-    zones = {names.ZONE_LABEL: dice.choice("ab")}
     fleet = fleet_of(
-        *((node_facts(f"n-{n}", labels=zones | {names.ZONE_LABEL: dice.choice("ab")}), _gpus(dice)) for n in range(4))
+        *((node_facts(f"n-{n}", labels={names.ZONE_LABEL: dice.choice("ab")}), _gpus(dice)) for n in range(4))
     )
+    for namespace in NAMESPACES:
+        fleet.set_namespace(namespace, {"team": dice.choice("xy")})
+    fleet.storage = _storage(dice)
     for _ in range(6):
         request = _request(dice)
         group_decision.decide(fleet, Group.of(request), Policy("first-fit"), explained=False)
     return fleet
+
+
+def _storage(dice: random.Random) -> Storage:
+    """Local volumes on some nodes, and claims of some pods: missing, unbound or bound."""
+    storage = Storage(classes={"local": StorageClassFacts(waits_for_pod=True)})
+    for number in range(3):
+        expression = Requirement(key=names.HOSTNAME_LABEL, operator="In", values=(f"n-{dice.randrange(4)}",))
+        there = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(expression,)),))
+        storage.volumes[f"pv-{number}"] = VolumeFacts(there, storage_class="local", size=dice.choice((5, 9)))
+    for namespace, name in itertools.product(NAMESPACES, PODS):
+        size, volume = dice.choice((5, 9)), dice.choice(("", "", "", "pv-0"))
+        if dice.random() < 0.7:
+            facts = VolumeClaimFacts(volume, storage_class="local", size=size, uid=f"{namespace}-{name}")
+            storage.volume_claims[f"{namespace}/{name}-scratch"] = facts
+    return storage
 
 
 def _gpus(dice: random.Random) -> list[tuple[str, bool]]:
@@ -130,9 +213,32 @@ def _gpus(dice: random.Random) -> list[tuple[str, bool]]:
 def _request(dice: random.Random) -> Any:
     wants: dict[str, Any] = dice.choice(({"slices": {"3g.20gb": 1}}, {"gpus": 1}))
     labels = {"app": dice.choice("xy"), INDEX: str(dice.randrange(9))}
+    if dice.random() < 0.5:
+        wants = wants | dice.choice((_affinity, _affinity, _spread, _scratch))(dice)
+    uid = f"uid-{dice.getrandbits(64)}"
+    return pod_request(dice.choice(PODS), uid=uid, namespace=dice.choice(NAMESPACES), labels=labels, **wants)
+
+
+def _affinity(dice: random.Random) -> dict[str, Any]:
+    term = _selecting(dice)
     if dice.random() < 0.3:
-        wants = wants | {"affinity": keeping_apart(app=dice.choice("xy"))}
-    return pod_request(namespace=dice.choice(("default", "other")), labels=labels, **wants)
+        term["namespaceSelector"] = {"matchLabels": {"team": dice.choice("xy")}}
+    kind, rule = dice.choice(("podAffinity", "podAntiAffinity")), "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {kind: {rule: [term]}}}
+
+
+def _spread(dice: random.Random) -> dict[str, Any]:
+    how = dice.choice(("DoNotSchedule", "ScheduleAnyway"))
+    return {"topologySpreadConstraints": [_selecting(dice) | {"maxSkew": 1, "whenUnsatisfiable": how}]}
+
+
+def _scratch(_dice: random.Random) -> dict[str, Any]:
+    return {"volumes": SCRATCH}
+
+
+def _selecting(dice: random.Random) -> dict[str, Any]:
+    key = dice.choice((names.ZONE_LABEL, names.HOSTNAME_LABEL))
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": dice.choice("xy")}}}
 
 
 def _outcome(fleet: Fleet, request: Any) -> object:
@@ -142,5 +248,6 @@ def _outcome(fleet: Fleet, request: Any) -> object:
     finally:
         fleet.rollback(mark)
     if isinstance(outcome, group_decision.Statement):
-        return outcome.node, [claim.placement for claim in outcome.claims]
+        volumes = [each.volume for each in outcome.operations if isinstance(each, BindVolume)]
+        return outcome.node, [claim.placement for claim in outcome.claims], volumes
     return outcome.code, outcome.groups, outcome.remedy and outcome.remedy.kind

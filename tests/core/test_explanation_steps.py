@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from apportion.apis import names
 from apportion.apis.request import Request
+from apportion.apis.selectors import LabelSelector
 from apportion.core import group_decision
 from apportion.core.explanations import remedies
 from apportion.core.explanations.explanation import Explanation, refuse
-from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons
+from apportion.core.explanations.node_reasons import NODES_PER_STEP, PODS_PER_STEP, NodeReasons
+from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
-from apportion.core.fleet_facts import Taint
+from apportion.core.fleet_facts import NodeFacts, Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from apportion.core.refusals import Refusal
+from apportion.core.reasons import Code, Reason
+from apportion.core.refusals import NodeGroup, Refusal, grouped
 from tests.builders.accelerators import A100, T4
 from tests.builders.fleets import add_node, fleet_of, node_facts
 from tests.builders.pods import pod_request
@@ -154,3 +160,92 @@ def test_an_explanation_that_was_broken_off_begins_anew() -> None:
     work.close()
     _, refusal = _count(kept)
     assert refusal.groups == refuse(fleet, pod_request(gpus=99), policy).groups
+
+
+TERM = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": {"app": "a"}}}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SPREAD = TERM | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+ABOUT_PODS: dict[str, dict[str, Any]] = {
+    "affinity": {"affinity": {"podAffinity": {REQUIRED: [TERM]}}},
+    "anti-affinity": {"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}},
+    "spread": {"topologySpreadConstraints": [SPREAD]},
+    "existing anti-affinity": {},
+}
+
+
+def _with_pods(nodes: int, per_node: int, **rules: Any) -> Fleet:
+    """Pods of two kinds on full nodes; with rules, these are of the pods."""
+    fleet = fleet_of(*((node_facts(f"node-{n:04}", cpu=per_node * 1000), [(T4, False)]) for n in range(nodes)))
+    for n, _ in itertools.product(range(nodes), range(per_node)):
+        app = "a" if n % 2 else "b"
+        fleet.add_pod(pod_request(cpu="1", labels={"app": app}, **rules), f"node-{n:04}")
+    return fleet
+
+
+@pytest.mark.parametrize("rule", ABOUT_PODS)
+def test_one_step_looks_at_a_limited_number_of_pods(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    matches = LabelSelector.matches
+
+    def counted(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+        nonlocal looks
+        looks += 1
+        return matches(selector, labels)
+
+    fleet = _with_pods(100, 16, **({} if ABOUT_PODS[rule] else ABOUT_PODS["anti-affinity"]))
+    monkeypatch.setattr(LabelSelector, "matches", counted)
+    work = Explanation(fleet, pod_request(cpu="2", labels={"app": "a"}, **ABOUT_PODS[rule]), Policy()).steps()
+    most = 0
+    for _ in work:
+        most, looks = max(most, looks), 0
+    assert 0 < max(most, looks) <= PODS_PER_STEP + 4 * 16
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counts_that_are_kept_are_those_of_a_new_count(seed: int) -> None:
+    dice = random.Random(seed)
+    fleet = fleet_of(*((_in_zone(dice, f"node-{n:04}"), [(T4, False)] * 2) for n in range(8)))
+    rules = [rule for rule in ABOUT_PODS.values() if rule]
+    request = pod_request(gpus=dice.choice((1, 9)), labels={"app": "a"}, **dice.choice(rules))
+    kept = Explanation(fleet, request, Policy())
+    for _ in range(12):
+        for _ in range(dice.randint(0, 3)):
+            _change_pods(dice, fleet, dice.choice((*rules, {})))
+        _, found = _count(kept)
+        assert found.groups == refuse(fleet, request, Policy()).groups == _by_checks(fleet, request)
+
+
+def test_labels_of_namespaces_that_change_are_in_the_explanation() -> None:
+    by_namespace = TERM | {"namespaceSelector": {"matchLabels": {"team": "x"}}}
+    fleet = fleet_of((node_facts("n"), [(T4, False)]))
+    fleet.set_namespace("other", {})
+    fleet.add_pod(pod_request("there", namespace="other", labels={"app": "a"}), "n")
+    request = pod_request(affinity={"podAntiAffinity": {REQUIRED: [by_namespace]}}, gpus=2)
+    kept = Explanation(fleet, request, Policy())
+    assert _count(kept)[1].code == Code.NO_DEVICE
+    fleet.set_namespace("other", {"team": "x"})
+    assert _count(kept)[1].code == Code.APART
+
+
+def _in_zone(dice: random.Random, name: str) -> NodeFacts:
+    return node_facts(name, labels={names.ZONE_LABEL: dice.choice("xy")} if dice.random() < 0.9 else {})
+
+
+def _change_pods(dice: random.Random, fleet: Fleet, rules: dict[str, Any]) -> None:
+    node = f"node-{dice.randrange(8):04}"
+    match dice.randrange(4):
+        case 0:
+            fleet.remove_node(node)
+        case 1:
+            add_node(fleet, _in_zone(dice, node), [(T4, False)])
+        case 2:
+            for uid in list(fleet.nodes[node].pods if node in fleet.nodes else ())[:2]:
+                fleet.remove_pod(uid)
+        case _:
+            fleet.add_pod(pod_request(labels={"app": dice.choice("ab")}, **rules), node)
+
+
+def _by_checks(fleet: Fleet, request: Request) -> tuple[NodeGroup, ...]:
+    """Every pod counted at once, as a decision does."""
+    checks = Checks(fleet, request)
+    return grouped({node.name: checks.against(node) or Reason(Code.NO_PLACE) for node in fleet})

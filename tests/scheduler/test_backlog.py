@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable
+from typing import Any
 
+import msgspec
 import pytest
 
-from apportion.apis import kinds
+from apportion.apis import kinds, names
 from apportion.apis.request import Request
+from apportion.core import group_decision
 from apportion.core.cluster_changes import Change, Happened
+from apportion.core.fleet_facts import Reservation
+from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import NodeGroup, Refusal
 from apportion.scheduler import backlog as backlogs
 from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage
+from apportion.scheduler.cycles import Cycles
+from apportion.view.view import View
+from tests.builders.accelerators import T4
+from tests.builders.fleets import add_node, fleet_of, node_facts
+from tests.builders.pods import pod_request
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 
@@ -66,6 +77,10 @@ def test_only_changes_that_can_help_wake_a_pod(change: Change, helps: bool) -> N
         (Code.APART, Happened.POD_GONE, "n2", True),
         (Code.NEAR, Happened.POD_CAME, "n2", True),
         (Code.NEAR, Happened.POD_GONE, "n2", False),
+        (Code.NEAR, Happened.NAMESPACE_CHANGED, "", True),
+        (Code.APART, Happened.NAMESPACE_CHANGED, "", True),
+        (Code.KEPT_APART, Happened.NAMESPACE_CHANGED, "", True),
+        (Code.RESOURCE, Happened.NAMESPACE_CHANGED, "", False),
     ],
 )
 def test_each_reason_is_helped_by_its_own_changes(code: Code, kind: Happened, node: str, helps: bool) -> None:  # noqa: FBT001
@@ -151,6 +166,41 @@ def test_a_pod_whose_plan_failed_comes_back_later_and_later() -> None:
     assert waits[-1] == backlogs.LONGEST_RETRY_SECONDS
 
 
+def test_a_reservation_sets_only_its_owner_apart() -> None:
+    fleet = fleet_of((node_facts("n"), [(T4, False)] * 2))
+    backlog = Backlog(Clock())
+    for name in ("a", "b", "owner"):
+        backlog.offer(request(name))
+    first, second, owner = backlog.take([])
+    assert first.class_on(fleet) == second.class_on(fleet) == owner.class_on(fleet)
+    fleet.reserve(Reservation("room", "n", {names.NVIDIA_GPU: 1}, owner="uid-owner"))
+    assert first.class_on(fleet) == second.class_on(fleet) != owner.class_on(fleet)
+    fleet.release_reservation("room")
+    assert first.class_on(fleet) == owner.class_on(fleet)
+
+
+def test_pods_that_are_alike_are_decided_once_also_if_something_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[str] = []
+    decide = group_decision.decide
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        decided.append(arguments[1].key)
+        return decide(*arguments, **options)
+
+    monkeypatch.setattr(group_decision, "decide", counted)
+    view, backlog = View(), Backlog(Clock())
+    add_node(view.fleet, node_facts("n"), [(T4, False)])
+    view.fleet.reserve(Reservation("room", "n", {names.NVIDIA_GPU: 1}, owner="uid-owner"))
+    for name in ("a", "b", "owner"):
+        backlog.offer(msgspec.structs.replace(pod_request(name, gpus=1), uid=f"uid-{name}"))
+    nothing: Any = None
+    rounds = Cycles(view, backlog, nothing, nothing, Policy(), changed=nothing, now=Clock())
+    refused: set[Hashable] = set()
+    outcomes = [rounds._decide(entry, refused) for entry in backlog.take([])]
+    assert decided == ["uid-a", "uid-owner"]
+    assert [outcome is not None for outcome in outcomes] == [False, False, True]
+
+
 def test_one_of_those_that_are_alike_is_taken_for_all_of_them() -> None:
     backlog = Backlog(Clock())
     for name in ("c", "a", "b"):
@@ -166,6 +216,19 @@ def test_one_of_those_that_are_alike_is_taken_for_all_of_them() -> None:
     assert backlog.wake_alike(second) == [third]
     assert backlog.wake_alike(second) == []
     assert backlog.refusal_of("alike") is None
+
+
+def test_a_change_of_a_pods_own_wakes_it_alone() -> None:
+    backlog = Backlog(Clock())
+    for name in ("a", "b", "c"):
+        backlog.offer(request(name))
+    entries = backlog.take([])
+    for entry in entries:
+        backlog.park(entry, FULL, "alike")
+    (woken,) = backlog.take([Change(Happened.STORAGE_CHANGED, pod="uid-b")])
+    assert woken is entries[1]
+    assert backlog.wake_alike(woken) == [], "the others were not helped"
+    assert backlog.first_of("alike") is entries[0]
 
 
 def test_what_is_found_out_about_one_holds_for_those_that_are_alike() -> None:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from typing import Any
 
+import pytest
+
 from apportion.apis import kinds, names
+from apportion.apis.request import Request
+from apportion.core.explanations.node_reasons import NODES_PER_STEP
+from apportion.core.filters import Checks
+from apportion.core.node import NodeState
+from apportion.core.policies import Policy
+from apportion.core.reasons import Reason
+from apportion.scheduler import backlog as backlog_module
+from apportion.scheduler import explanations as explanations_module
 from apportion.scheduler import metrics
-from tests.builders.pods import our_pod
+from apportion.scheduler.backlog import Backlog
+from apportion.scheduler.events import Reporter
+from apportion.scheduler.explanations import Explanations
+from tests.builders.accelerators import T4
+from tests.builders.fleets import fleet_of, node_facts
+from tests.builders.pods import our_pod, pod_request
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -94,3 +111,41 @@ async def test_the_explanation_follows_the_cluster(cluster: ApiCluster) -> None:
             return (await cluster.waits("waits")).startswith("0/2 nodes")
 
         await until(told)
+
+
+class _Texts(Reporter):
+    """Remembers what pods are told."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, str] = {}
+
+    def waits(self, request: Request, text: str) -> None:
+        self.told[request.name] = text
+
+
+def test_a_group_of_several_pods_is_explained_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog_module, "key_of", lambda _: "gang")
+    ticks = itertools.count()
+    monkeypatch.setattr(explanations_module.time, "monotonic", lambda: float(next(ticks)))
+    looks: Counter[int] = Counter()
+    steps = 0
+    against = Checks.against
+
+    def counted(checks: Checks, node: NodeState) -> Reason | None:
+        looks[steps] += 1
+        return against(checks, node)
+
+    monkeypatch.setattr(Checks, "against", counted)
+    fleet = fleet_of(*((node_facts(f"n-{n}"), [(T4, False)]) for n in range(300)))
+    backlog, texts = Backlog(lambda: 0.0), _Texts()
+    for name in ("first", "second"):
+        backlog.offer(pod_request(name, gpus=1 if name == "first" else 2))
+    work = Explanations(fleet, Policy(), backlog, texts, lambda: 0.0)
+    (entry,) = backlog.take(())
+    work.add(entry)
+    while work.due is not None:
+        work.work(2.0)
+        steps += 1
+    assert texts.told["first"] == texts.told["second"]
+    assert texts.told["first"].startswith("0/300 nodes are available for 2 x nvidia.com/gpu")
+    assert max(looks.values()) <= 2 * NODES_PER_STEP

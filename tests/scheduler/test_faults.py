@@ -17,8 +17,10 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import Request, Response
+from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice
+from apportion.core.reasons import Code
 from apportion.core.statement import Statement
 from apportion.scheduler import commits
 from apportion.scheduler.main import Leadership
@@ -228,7 +230,7 @@ async def test_a_binding_that_fails_for_good_gives_its_place_to_others(cluster: 
     wire = cluster.wire(refuse)
     await cluster.pod("a", slices={"7g.40gb": 1}, priority=1000)
     async with scheduling(cluster, wire):
-        await cluster.waits("a")
+        assert messages.attempt_in(await cluster.waits("a")) is Code.BINDING_FAILED
         await cluster.pod("b", slices={"7g.40gb": 1}, priority=2000)
         await cluster.bound("b", within=15)
 

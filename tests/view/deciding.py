@@ -48,7 +48,7 @@ def name_of(uid: str) -> str:
 
 def plain(request: Request) -> Request:
     """Without gates and volumes, which fallback does not look at."""
-    rules = msgspec.structs.replace(request.rules, volume_claims=())
+    rules = msgspec.structs.replace(request.rules, volume_claims=(), ephemeral=())
     return msgspec.structs.replace(request, gates=(), rules=rules)
 
 

@@ -10,16 +10,18 @@ import pytest
 from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim, claim_name
+from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
+from apportion.apis.volumes import PersistentVolumeClaim
 from apportion.core import group_decision
 from apportion.core.groups import Group
 from apportion.core.operations import ObjectRef
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
-from apportion.view.change_log import Happened
+from apportion.view.change_log import Change, Happened
 from apportion.view.view import View
-from tests.builders import accelerators, claims, nodes, pods
+from tests.builders import accelerators, claims, nodes, pods, volumes
 from tests.builders.pods import our_pod, typed
 
 
@@ -232,6 +234,36 @@ def test_x04_a_gpu_that_one_pod_leaves_stands_in_for_another_that_had_none(world
     assert (node.devices_of("uid-first"), node.devices_of("uid-second")) == (("GPU-whole",), ())
     world.view.pods.changed(first, None)
     assert node.devices_of("uid-second") == ("GPU-whole",)
+
+
+def test_a_claim_that_was_made_for_a_pod_is_a_change_of_that_pod(world: World) -> None:
+    assert world.view.volumes is not None
+    body = volumes.volume_claim("job-0-scratch", "local")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job-0", "uid": "uid-job-0", "controller": True}
+    body["metadata"]["ownerReferences"] = [owner]
+    world.changes.take()
+    world.view.volumes.volume_claim_changed(None, msgspec.convert(body, PersistentVolumeClaim))
+    world.view.volumes.volume_claim_changed(
+        None, msgspec.convert(volumes.volume_claim("b", "local"), PersistentVolumeClaim)
+    )
+    assert world.changes.take() == [
+        Change(Happened.STORAGE_CHANGED, pod="uid-job-0"),
+        Change(Happened.STORAGE_CHANGED),
+    ]
+
+
+def test_other_labels_of_a_namespace_are_a_change(world: World) -> None:
+    def labelled(**labels: str) -> Bare:
+        return msgspec.convert({"metadata": {"name": "team", "labels": labels}}, Bare)
+
+    world.changes.take()
+    world.view.namespaces.changed(None, labelled(a="1"))
+    world.view.namespaces.changed(labelled(a="1"), labelled(a="2"))
+    assert [change.kind for change in world.changes.take()] == [Happened.NAMESPACE_CHANGED] * 2
+    world.view.namespaces.changed(labelled(a="2"), labelled(a="2"))
+    assert world.changes.take() == []
+    world.view.namespaces.changed(labelled(a="2"), None)
+    assert [change.kind for change in world.changes.take()] == [Happened.NAMESPACE_CHANGED]
 
 
 def test_s09_a_pod_has_the_very_gpu_that_its_agent_reports(world: World) -> None:

@@ -12,16 +12,21 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from apportion.admission.fallback.occupancy import Occupancy, wants_mig
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.placements import SlicePlacement
+from apportion.apis.pods import PodCondition, PodStatus
 from apportion.apis.request import Request
+from apportion.core import refusals
+from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
+from apportion.core.reasons import Code
 from apportion.view import snapshot, why
 from apportion.view.scene import scene
 from apportion.view.view import View
@@ -241,8 +246,21 @@ def test_x01_a_pod_with_a_dead_leaders_claim_on_a_cordoned_node(cluster: Cluster
     assert waiting.reading.request is not None
     answer = why.answer(view, waiting.pod, Policy())
     assert answer.state is why.PodState.WAITING
-    assert "node n1 is no longer suitable (Cordoned)" in answer.sentence
+    assert "the claims of the pod cannot be used: node n1 is cordoned." in answer.sentence
     assert deciding.node_or_sentence(view.fleet, waiting.reading.request) == ("", answer.sentence)
+
+
+def test_x01_why_says_what_the_last_attempt_of_the_scheduler_found_out(cluster: Cluster) -> None:
+    cluster.put(PODS, pod("p", SLICE))
+    view = afresh_view(cluster, random.Random(1), volumes=True)
+    (waiting,) = view.waiting
+    assert waiting.reading.request is not None
+    assert why.answer(view, waiting.pod, Policy()).state is why.PodState.FITS
+    for code in (Code.BINDING_FAILED, Code.BINDING_GIVEN_UP):
+        told = messages.of(refusals.of_pod(waiting.reading.request, code, "the server is busy", 3))
+        status = PodStatus(conditions=[PodCondition(type="PodScheduled", status="False", message=told)])
+        answer = why.answer(view, msgspec.structs.replace(waiting.pod, status=status), Policy())
+        assert (answer.state, answer.sentence, answer.layer) == (why.PodState.WAITING, told, "placement")
 
 
 def test_s09_a_node_whose_agent_pod_is_not_ready(cluster: Cluster) -> None:

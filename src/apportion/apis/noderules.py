@@ -5,7 +5,7 @@ Everything here is about where the pod may run; how much it asks for is in `requ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -13,6 +13,7 @@ from apportion.apis.nodes import Taint
 from apportion.apis.pods import (
     Container,
     NodeAffinity,
+    PersistentVolumeClaimSource,
     Pod,
     PodAffinity,
     PodAffinityTerm,
@@ -45,6 +46,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     volume_claims: tuple[str, ...] = msgspec.field(default=(), name="claims")  # snapshots have the short name
+    ephemeral: tuple[str, ...] = ()  # volumes with a volume claim of the pod's own, named after pod and volume
 
     def selects(self, node: str, labels: Mapping[str, str]) -> bool:
         """Whether node selector and required node affinity let the pod run on a node of this name and labels."""
@@ -84,7 +86,8 @@ def compile_rules(pod: Pod) -> NodeRules:
         preferred_affinity=_weighted(near, labels),
         preferred_anti_affinity=_weighted(apart, labels),
         spread=tuple(_spread(constraint, labels) for constraint in spec.topology_spread_constraints),
-        volume_claims=_volume_claims(pod),
+        volume_claims=tuple(dict.fromkeys(each.claim_name for each in _claim_sources(pod))),
+        ephemeral=tuple(volume.name for volume in pod.spec.volumes if volume.ephemeral is not None),
     )
 
 
@@ -101,14 +104,8 @@ def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
     return tuple(sorted(ports))
 
 
-def _volume_claims(pod: Pod) -> tuple[str, ...]:
-    found: list[str] = []
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim:
-            found.append(volume.persistent_volume_claim.claim_name)
-        elif volume.ephemeral is not None:
-            found.append(f"{pod.metadata.name}-{volume.name}")
-    return tuple(dict.fromkeys(found))
+def _claim_sources(pod: Pod) -> Iterator[PersistentVolumeClaimSource]:
+    return (volume.persistent_volume_claim for volume in pod.spec.volumes if volume.persistent_volume_claim)
 
 
 def _weighted(affinity: PodAffinity, labels: dict[str, str]) -> tuple[WeightedPodAffinityTerm, ...]:

@@ -53,6 +53,19 @@ class Request(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def has_volume_claims(self) -> bool:
+        return bool(self.rules.volume_claims or self.rules.ephemeral)
+
+    @property
+    def volume_claims(self) -> tuple[str, ...]:
+        """The names of its PersistentVolumeClaims. Those of ephemeral volumes are no part of its rules, so that pods
+        which differ in nothing but their names have the same rules."""
+        rules = self.rules
+        if not rules.ephemeral:
+            return rules.volume_claims
+        return tuple(dict.fromkeys((*rules.volume_claims, *(f"{self.name}-{volume}" for volume in rules.ephemeral))))
+
+    @property
     def gated(self) -> bool:
         return bool(self.gates)
 

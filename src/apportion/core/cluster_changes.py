@@ -15,6 +15,7 @@ class Happened(Enum):
     POD_CAME = auto()
     NODE_CHANGED = auto()
     STORAGE_CHANGED = auto()
+    NAMESPACE_CHANGED = auto()  # its labels
     EVERYTHING = auto()  # the reader missed changes
 
 

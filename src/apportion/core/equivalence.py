@@ -2,7 +2,8 @@
 
 The identity of a pod does not count: uid, name, owner, age, priority, and labels such as the index in a Job. A label
 counts only if a rule about pods selects by its key: a rule of the pod itself, or the anti-affinity of an existing pod;
-then the namespace counts too.
+then the namespace counts too. Claims of ephemeral volumes count by what they ask for, not by their names, until they
+have a volume.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
+from apportion.core.filters import storage
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 
@@ -20,26 +22,32 @@ _NO_RULES = NodeRules()
 
 
 def group_class(fleet: Fleet, group: Group) -> Hashable:
-    """Groups of one class are decided alike on this fleet."""
+    """Groups of one class are decided alike on this fleet, unless one of them is `alone`."""
     return tuple(request_class(fleet, member) for member in group.members)
+
+
+def alone(fleet: Fleet, group: Group) -> bool:
+    """The group is like no other, because something is kept for it: its pods hold slices from an earlier attempt, or
+    capacity is reserved for it. What is kept for others counts the same for everybody."""
+    return fleet.reserves_for(group.key) or any(fleet.holds(uid) for uid in group.uids)
 
 
 def request_class(fleet: Fleet, request: Request) -> Hashable:
     """Requests of one class are decided alike on this fleet, wherever the other pods are."""
     own = (node_class(request), request.policy, request.gates)
     rules = request.rules
-    if not (fleet.apart or _looks_at_pods(rules) or rules.volume_claims):
+    if not (fleet.apart or _looks_at_pods(rules) or request.has_volume_claims):
         return own
     keys = fleet.apart_labels | _label_keys(rules)
     labels = tuple(sorted((key, value) for key, value in request.labels.items() if key in keys))
-    return (*own, request.namespace, labels)
+    return (*own, request.namespace, labels, storage.own_claims(fleet, request))
 
 
 def node_class(request: Request) -> Hashable:
     """Requests of one class get the same answer and price from a node, as far as only that node matters."""
     share, rules = request.share, request.rules
     return (
-        tuple(request.resources.items()),
+        frozenset(request.resources.items()),
         request.whole_gpus,
         share and (share.milli, share.memory_mib, share.devices),
         tuple(want.profile for want in request.slices),

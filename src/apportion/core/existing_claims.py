@@ -7,13 +7,16 @@ released, and the pod waits until they are gone, because its new claims will hav
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from apportion.apis.custom_resources.claims import claim_name
-from apportion.apis.identities import NO_NODE, ClaimName
+from apportion.apis.identities import NO_NODE, ClaimName, NodeName
 from apportion.apis.request import Request, SliceRequest
-from apportion.core.filters import nodes, resources, storage
+from apportion.core.filters import gpus, nodes, resources, storage
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import HeldSlice
 from apportion.core.node import NodeState
+from apportion.core.reasons import Code, Reason
 
 
 def leaving(held: tuple[HeldSlice, ...]) -> bool:
@@ -21,17 +24,28 @@ def leaving(held: tuple[HeldSlice, ...]) -> bool:
     return any(each.releasing for each in held)
 
 
-def obstacle(fleet: Fleet, request: Request, held: tuple[HeldSlice, ...]) -> str | None:
+class Obstacle(NamedTuple):
+    """A reason, and the node that it is about if it is about one."""
+
+    reason: Reason
+    node: NodeName = NO_NODE
+
+    @property
+    def said(self) -> str:
+        return f"node {self.node} {self.reason.said}" if self.node else self.reason.said
+
+
+def obstacle(fleet: Fleet, request: Request, held: tuple[HeldSlice, ...]) -> Obstacle | None:
     """Why the pod cannot keep these slices; None if it can."""
     wanted = {claim_name(request.uid, want.container, want.index): want.profile for want in request.slices}
     if any(wanted.get(ClaimName(each.key)) != each.placement.profile for each in held):
-        return "the pod no longer requests them"
+        return Obstacle(Reason(Code.NOT_REQUESTED))
     homes = {fleet.gpu_nodes.get(each.gpu, NO_NODE) for each in held} | {each.node for each in held if each.node}
     if len(homes) != 1:
-        return "they are on different nodes, or on a GPU that no longer exists"
+        return Obstacle(Reason(Code.NOT_TOGETHER))
     node = fleet.nodes.get(homes.pop())
     if node is None or node.facts is None:
-        return "their node no longer exists"
+        return Obstacle(Reason(Code.NODE_GONE))
     return _against(fleet, node, request, held)
 
 
@@ -46,18 +60,17 @@ def _overlapped(fleet: Fleet, held: HeldSlice) -> bool:
     return any(key != held.key and other.placement.overlaps(held.placement) for key, other in gpu.slices.items())
 
 
-def _against(fleet: Fleet, node: NodeState, request: Request, held: tuple[HeldSlice, ...]) -> str | None:
-    if not node.ready:
-        return f"the agent of node {node.name} is not ready"
+def _against(fleet: Fleet, node: NodeState, request: Request, held: tuple[HeldSlice, ...]) -> Obstacle | None:
     reason = (
-        nodes.against(node, request)
+        gpus.against_agent(node)
+        or nodes.against(node, request)
         or resources.against(node, request)
         or resources.against_gpu_resources(node, request)
         or storage.anywhere(fleet, request)
         or storage.against(fleet, node, request)
     )
     if reason is not None:
-        return f"node {node.name} is no longer suitable ({reason.code})"
+        return Obstacle(reason, node.name)
     if any(_overlapped(fleet, each) for each in held):
-        return "another claim overlaps them"
+        return Obstacle(Reason(Code.OVERLAPPED))
     return None

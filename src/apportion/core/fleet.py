@@ -72,7 +72,9 @@ class Fleet:
         self.gpu_nodes: dict[DeviceUUID, NodeName] = {}
         self.apart: dict[PodUID, NodeName] = {}  # pods with required anti-affinity -> their node
         self.apart_labels: frozenset[str] = frozenset()  # label keys in their terms
+        self.volume_users: dict[str, set[PodUID]] = {}  # volume claims (namespace/name) -> pods with a node
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.namespace_changes = 0  # how often they changed
         self.reservations: dict[str, Reservation] = {}
         self.releasing: set[PodUID] = set()  # pods that are terminating and still hold their resources
         self.storage: Storage | None = None
@@ -80,6 +82,7 @@ class Fleet:
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
         self.log: RecentChanges[NodeName] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
         self._apart_label_counts: Counter[str] = Counter()
+        self._reservation_owners: Counter[str] = Counter()
         self._holdings = Holdings()
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._marks: list[Mark] = []
@@ -135,10 +138,13 @@ class Fleet:
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A namespace's labels, None when it is gone. They matter for affinity across namespaces."""
+        if self.namespaces.get(name) == labels:
+            return
         if labels is None:
-            self.namespaces.pop(name, None)
+            del self.namespaces[name]
         else:
             self.namespaces[name] = labels
+        self.namespace_changes += 1
 
     # Pods
 
@@ -208,8 +214,11 @@ class Fleet:
         self._note(self._enter_reservation, reservation)
         self._drop_reservation(key)
 
+    def reserves_for(self, owner: str) -> bool:
+        return owner in self._reservation_owners
+
     def reservations_for(self, owner: str) -> tuple[Reservation, ...]:
-        if not self.reservations:
+        if owner not in self._reservation_owners:
             return ()
         owned = [each for each in self.reservations.values() if each.owner == owner]
         return tuple(sorted(owned, key=lambda each: each.key))
@@ -370,12 +379,19 @@ class Fleet:
         if request.rules.anti_affinity:
             self.apart[request.uid] = node
             self._count_apart_labels(request, 1)
+        for claim in request.volume_claims:
+            self.volume_users.setdefault(f"{request.namespace}/{claim}", set()).add(request.uid)
 
     def _drop_pod(self, uid: PodUID) -> None:
         state = self.nodes[self.pod_nodes.pop(uid)]
         request = state.remove_pod(uid)
         if self.apart.pop(uid, None) is not None:
             self._count_apart_labels(request, -1)
+        for claim in request.volume_claims:
+            users = self.volume_users[f"{request.namespace}/{claim}"]
+            users.discard(uid)
+            if not users:
+                del self.volume_users[f"{request.namespace}/{claim}"]
         self.releasing.discard(uid)
         self._forget_if_empty(state)
 
@@ -395,10 +411,15 @@ class Fleet:
 
     def _enter_reservation(self, reservation: Reservation) -> None:
         self.reservations[reservation.key] = reservation
+        self._reservation_owners[reservation.owner] += 1
         self._node(reservation.node).add_reservation(reservation)
 
     def _drop_reservation(self, key: str) -> None:
-        state = self.nodes[self.reservations.pop(key).node]
+        reservation = self.reservations.pop(key)
+        self._reservation_owners[reservation.owner] -= 1
+        if not self._reservation_owners[reservation.owner]:
+            del self._reservation_owners[reservation.owner]
+        state = self.nodes[reservation.node]
         state.remove_reservation(key)
         self._forget_if_empty(state)
 

@@ -21,7 +21,7 @@ from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, O
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.placement.selection import best_placement, placement_beside
 from apportion.core.policies import Policy
-from apportion.core.reasons import Code
+from apportion.core.reasons import Code, Reason
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 
@@ -74,7 +74,7 @@ def assume(fleet: Fleet, request: Request, chosen: NodePlacement) -> list[Operat
     before: list[ClaimSlice | BindVolume] = []
     if chosen.slices:
         before += _claims(request, chosen)
-    if request.rules.volume_claims:
+    if request.has_volume_claims:
         before += _volumes(fleet, request, chosen.node)
     after = tuple(operation.confirmed_by for operation in before)
     if chosen.shares:
@@ -108,8 +108,8 @@ def _beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlic
         found = placement_beside(fleet, request, policy.for_request(request), held)
         if found is not None:
             return found
-        problem = "they are not sufficient"
-    return refusals.of_pod(request, Code.CLAIMS_GIVEN_UP, problem)
+        problem = existing_claims.Obstacle(Reason(Code.NOT_SUFFICIENT))
+    return refusals.of_pod(request, Code.CLAIMS_GIVEN_UP, problem.said)
 
 
 def _claims(request: Request, chosen: NodePlacement) -> list[ClaimSlice]:

@@ -41,13 +41,15 @@ _SLICES = _NODE | {Happened.SLICE_FREED}
 _PODS_END = _NODE | {Happened.POD_GONE}
 _PODS_COME = _NODE | {Happened.POD_CAME}
 _STORAGE = _NODE | {Happened.STORAGE_CHANGED}
-_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE
+_NAMESPACES = frozenset({Happened.NAMESPACE_CHANGED})
+_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE | _NAMESPACES
 
 
 @dataclass(frozen=True)
 class Row:
     """One reason. `partly` are other words for when some of what is needed is free; `ends_pods` if pods that end on
-    the node can help."""
+    the node can help; `from_attempt` if an attempt to bind the pod found it out, which no decision on the fleet can;
+    `releases_claims` if the pod gives up the claims that it has; `lasting` if no change in the cluster resolves it."""
 
     code: str
     words: str
@@ -57,6 +59,22 @@ class Row:
     relaxation: Relaxation | None = None
     ends_pods: bool = False
     partly: str = ""
+    from_attempt: bool = False
+    releases_claims: bool = False
+    lasting: bool = False
+
+    def said(self, subject: str = "", need: int = 0, free: int = 0, total: int = 0, *, nodes: int = 1) -> str:
+        """The text, for this number of nodes."""
+        one = nodes == 1
+        return (self.partly if self.partly and free else self.words).format(
+            has="has" if one else "have",
+            does="does" if one else "do",
+            is_="is" if one else "are",
+            subject=subject,
+            need=need,
+            used=total - free,
+            total=total,
+        )
 
 
 class Code(StrEnum):
@@ -145,14 +163,14 @@ class Code(StrEnum):
     NEAR = Row(
         "PodAffinity",
         "{does} not match the pod's pod affinity",
-        helped_by=_PODS_COME,
+        helped_by=_PODS_COME | _NAMESPACES,
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's required pod affinity", relaxations.without_affinity),
     )
     APART = Row(
         "PodAntiAffinity",
         "{does} not match the pod's pod anti-affinity",
-        helped_by=_PODS_END,
+        helped_by=_PODS_END | _NAMESPACES,
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's required pod anti-affinity", relaxations.without_anti_affinity),
         ends_pods=True,
@@ -160,7 +178,7 @@ class Code(StrEnum):
     KEPT_APART = Row(
         "ExistingPodAntiAffinity",
         "{has} pods whose anti-affinity excludes the pod",
-        helped_by=_PODS_END,
+        helped_by=_PODS_END | _NAMESPACES,
         scope=Scope.FLEET,
         ends_pods=True,
     )
@@ -207,7 +225,41 @@ class Code(StrEnum):
         "ClaimsLeaving", "the previous slices of the pod are still being released", Layer.PLACEMENT, scope=Scope.POD
     )
     CLAIMS_GIVEN_UP = Row(
-        "ClaimsGivenUp", "the claims of the pod cannot be used: {subject}", Layer.PLACEMENT, scope=Scope.POD
+        "ClaimsGivenUp",
+        "the claims of the pod cannot be used: {subject}",
+        Layer.PLACEMENT,
+        scope=Scope.POD,
+        releases_claims=True,
+    )
+    INVALID = Row("InvalidRequest", "{subject}", Layer.ADMISSION, scope=Scope.POD, lasting=True)
+
+    # Why claims are given up, besides the reasons against their node
+    NOT_REQUESTED = Row("ClaimsNotRequested", "the pod no longer requests them", Layer.PLACEMENT, scope=Scope.POD)
+    NOT_TOGETHER = Row(
+        "ClaimsNotTogether",
+        "they are on different nodes, or on a GPU that no longer exists",
+        Layer.PLACEMENT,
+        scope=Scope.POD,
+    )
+    NODE_GONE = Row("ClaimsNodeGone", "their node no longer exists", Layer.PLACEMENT, scope=Scope.POD)
+    OVERLAPPED = Row("ClaimsOverlapped", "another claim overlaps them", Layer.PLACEMENT, scope=Scope.POD)
+    NOT_SUFFICIENT = Row("ClaimsNotSufficient", "they are not sufficient", Layer.PLACEMENT, scope=Scope.POD)
+
+    # The last attempt of the scheduler
+    BINDING_FAILED = Row(
+        "BindingFailed",
+        "binding the pod failed and will be retried: {subject}",
+        Layer.PLACEMENT,
+        scope=Scope.POD,
+        from_attempt=True,
+    )
+    BINDING_GIVEN_UP = Row(
+        "BindingGivenUp",
+        "the claims of the pod are released after {need} failed attempts to bind it",
+        Layer.PLACEMENT,
+        scope=Scope.POD,
+        from_attempt=True,
+        releases_claims=True,
     )
     NO_NODES = Row("NoNodes", "", scope=Scope.FLEET)
     NOT_PLACED = Row("NotPlaced", "", Layer.PLACEMENT, helped_by=_ANYTHING, scope=Scope.FLEET)
@@ -221,3 +273,7 @@ class Reason(NamedTuple):
     need: int = 0
     free: int = 0
     total: int = 0
+
+    @property
+    def said(self) -> str:
+        return self.code.row.said(*self[1:])

@@ -114,9 +114,9 @@ def from_reasons(request: Request, reasons: Mapping[NodeName, Reason], remedy: R
     )
 
 
-def of_pod(request: Request, code: Code, subject: str = "") -> Refusal:
+def of_pod(request: Request, code: Code, subject: str = "", need: int = 0) -> Refusal:
     """A refusal that does not depend on nodes."""
-    return Refusal(request.uid, request.key, wants_of(request), code, detail=code.row.words.format(subject=subject))
+    return Refusal(request.uid, request.key, wants_of(request), code, detail=code.row.said(subject, need))
 
 
 def unexplained(request: Request) -> Refusal:

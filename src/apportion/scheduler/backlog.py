@@ -58,8 +58,12 @@ class Waiting:
 
     def class_on(self, fleet: Fleet) -> Hashable:
         """Equal for groups that are decided alike on this fleet, and only as long as the same labels count on it."""
+        if equivalence.alone(fleet, self.group):
+            return self.key
         known = self._class
         apart = bool(fleet.apart)
+        if any(member.rules.ephemeral for member in self.group.members):
+            return fleet.apart_labels, equivalence.group_class(fleet, self.group)  # their claims change on their own
         if known is None or known[0] is not self.group or known[1] is not fleet.apart_labels or known[2] != apart:
             found = (fleet.apart_labels, equivalence.group_class(fleet, self.group))
             known = self._class = (self.group, fleet.apart_labels, apart, found)
@@ -161,7 +165,7 @@ class Backlog:
                     self._wake_first(parked)
         for uid in happened.pods:
             if uid in self._groups:
-                self._wake(self._entries[self._groups[uid]])
+                self._wake_alone(self._entries[self._groups[uid]])
         now = self._now()
         taken = [self._entries[key] for key in self._ready if self._entries[key].not_before <= now]
         self._ready.difference_update(entry.key for entry in taken)
@@ -202,6 +206,11 @@ class Backlog:
         """Why those that are parked under `alike` have no place; None if nobody is."""
         parked = self._parked.get(alike)
         return parked.refusal if parked is not None else None
+
+    def first_of(self, alike: Hashable) -> Waiting | None:
+        """Who speaks for those that are parked under `alike`."""
+        parked = self._parked.get(alike)
+        return min(parked.entries.values(), key=_order) if parked is not None else None
 
     def explain(self, alike: Hashable, refusal: Refusal) -> list[Waiting]:
         """A refusal that says more than the one with which these are parked; for whom it holds."""
@@ -251,6 +260,12 @@ class Backlog:
     def _wake(self, entry: Waiting) -> None:
         if entry.stage is Stage.PARKED and entry.alike in self._parked:
             self._make_ready(entry)
+
+    def _wake_alone(self, entry: Waiting) -> None:
+        """Something of its own has changed: it does not speak for those that it was parked with."""
+        if entry.stage is Stage.PARKED and entry.alike in self._parked:
+            self._make_ready(entry)
+            entry.alike = None
 
     def _wake_first(self, parked: _Parked) -> None:
         self._make_ready(min(parked.entries.values(), key=_order))

@@ -143,15 +143,14 @@ class Cycles:
         group, fleet = entry.group, self._view.fleet
         held = tuple(each for pod in group.members if fleet.holds(pod.uid) for each in fleet.slices_of(pod.uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
-            return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
-        alike = None if held or fleet.reservations else entry.class_on(fleet)
-        if alike is not None and alike in unschedulable:
+            return refusals.of_pod(group.members[0], Code.BINDING_GIVEN_UP, need=entry.attempts)
+        alike = entry.class_on(fleet)
+        if alike in unschedulable:
             return None
         outcome = group_decision.decide(fleet, group, self._policy, explained=False)
         if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
-        if alike is not None:
-            unschedulable.add(alike)
+        unschedulable.add(alike)
         return None
 
     def _settle(self, entry: Waiting, outcome: Statement | Refusal | None) -> None:
@@ -170,7 +169,7 @@ class Cycles:
         self._backlog.park(entry, refusal)
         for member in entry.group.members:
             self._reporter.waits(member, messages.of(refusal))
-        if refusal.code is Code.CLAIMS_GIVEN_UP:
+        if refusal.code.row.releases_claims:
             log.info("pod %s: %s", entry.group.name, refusal.detail)
             self._spawn(self._release_claims(entry))
 
@@ -188,10 +187,11 @@ class Cycles:
     def _undo(self, entry: Waiting, statement: Statement, result: CommitResult) -> None:
         self._view.assumptions.undo(statement, result.existing)
         for bind in statement.binds:
-            how = result.pods[bind.uid]
-            if how is BindResult.FAILED:
-                self._reporter.waits(bind.request, f"Binding the pod failed and will be retried: {result.reason}")
-            elif how is not BindResult.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
+            outcome = result.pods[bind.uid]
+            if outcome is BindResult.FAILED:
+                failed = refusals.of_pod(bind.request, Code.BINDING_FAILED, result.reason)
+                self._reporter.waits(bind.request, messages.of(failed))
+            elif outcome is not BindResult.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
                 self._reporter.forget(bind.uid)
         if BindResult.FAILED in result.pods.values():
             self._backlog.retry(entry.key)

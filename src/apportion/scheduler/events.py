@@ -22,6 +22,9 @@ from apportion.cluster import clock, errors
 from apportion.cluster.client import Client, PatchType
 from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.workqueue import WorkQueue
+from apportion.core import refusals
+from apportion.core.explanations import messages
+from apportion.core.reasons import Code
 from apportion.core.statement import Statement
 
 BETWEEN_REPORTS_SECONDS = 10.0  # about one pod
@@ -98,9 +101,8 @@ class Reporter:
     def problem(self, pod: Pod, error: InputError) -> None:
         """The request of the pod is invalid."""
         meta = pod.metadata
-        self.waits(
-            Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name), f"Cannot be scheduled: {error}"
-        )
+        request = Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name)
+        self.waits(request, messages.of(refusals.of_pod(request, Code.INVALID, str(error))))
 
     def placed(self, statement: Statement, uids: Collection[PodUID]) -> None:
         """These of its pods are bound."""

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 
-from apportion.apis.request import Request
-from apportion.core import group_decision, refusals
+from apportion.core import refusals
 from apportion.core.explanations import messages
-from apportion.core.explanations.explanation import Explanation
+from apportion.core.explanations.group_explanation import GroupExplanation
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -43,7 +42,7 @@ class _Task:
 class _Kept:
     """An explanation, and when it was finished."""
 
-    explanation: Explanation
+    explanation: GroupExplanation
     at: float = float("-inf")
 
 
@@ -85,8 +84,8 @@ class Explanations:
             if _has_volumes(task.group):
                 task.steps = None
         for kept in self._kept.values():
-            if kept.explanation.request.rules.volume_claims:
-                kept.explanation = self._begun(kept.explanation.request)
+            if _has_volumes(kept.explanation.group):
+                kept.explanation = self._begun(kept.explanation.group)
 
     def work(self, seconds: float) -> None:
         """Some steps; not many more than fit into that time."""
@@ -118,13 +117,6 @@ class Explanations:
 
     def _refusal(self, task: _Task) -> Generator[None, None, Refusal | None]:
         """None if nobody waits for it any more, or if there is a place after all: then its groups are woken anyway."""
-        group = task.group
-        if len(group.members) > 1:
-            yield
-            mark = self._fleet.checkpoint()
-            outcome = group_decision.decide(self._fleet, group, self._policy)
-            self._fleet.rollback(mark)
-            return outcome if isinstance(outcome, Refusal) else None
         kept = self._explanation(task)
         steps = kept.explanation.steps()
         while True:
@@ -133,24 +125,32 @@ class Explanations:
             try:
                 next(steps)
             except StopIteration as end:
-                refusal: Refusal = end.value
+                refusal: Refusal | None = end.value
                 kept.at = self._now()
                 return refusal
             yield
 
     def _explanation(self, task: _Task) -> _Kept:
         found = self._kept.pop(task.key, None)
+        if _has_own_claims(task.group):  # they may have changed since, so that the pod speaks for the others no longer
+            first = self._backlog.first_of(task.key)
+            task.group = first.group if first is not None else task.group
+            found = found if found is not None and found.explanation.group is task.group else None
         if found is None:
             metrics.EXPLANATIONS.inc()
-            found = _Kept(self._begun(task.group.members[0]))
+            found = _Kept(self._begun(task.group))
         self._kept[task.key] = found
         if len(self._kept) > _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return found
 
-    def _begun(self, request: Request) -> Explanation:
-        return Explanation(self._fleet, request, self._policy)
+    def _begun(self, group: Group) -> GroupExplanation:
+        return GroupExplanation(self._fleet, group, self._policy)
+
+
+def _has_own_claims(group: Group) -> bool:
+    return any(member.rules.ephemeral for member in group.members)
 
 
 def _has_volumes(group: Group) -> bool:
-    return any(member.rules.volume_claims for member in group.members)
+    return any(member.has_volume_claims for member in group.members)

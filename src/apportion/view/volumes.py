@@ -8,6 +8,7 @@ from typing import Any
 
 from apportion.apis import quantity
 from apportion.apis.errors import InputError
+from apportion.apis.identities import NO_POD, PodUID
 from apportion.apis.meta import ObjectMeta
 from apportion.apis.volumes import (
     SELECTED_NODE,
@@ -62,7 +63,7 @@ class Volumes:
             return
         if confirms is not None:
             self._assumptions.shown(confirms, key)
-        self._changes.note(Happened.STORAGE_CHANGED)
+        self._changes.note(Happened.STORAGE_CHANGED, pod=_owner((new or old).metadata))
 
 
 def volume_claim_facts(claim: PersistentVolumeClaim) -> VolumeClaimFacts:
@@ -109,6 +110,12 @@ def _size(amounts: Quantities) -> int:
     except InputError as error:
         log.warning("invalid size of a volume, using 0: %s", error)
         return 0
+
+
+def _owner(meta: ObjectMeta) -> PodUID:
+    """The pod that a claim was made for, as an ephemeral volume."""
+    owner = meta.controller
+    return PodUID(owner.uid) if owner is not None and owner.kind == "Pod" else NO_POD
 
 
 def _key(meta: ObjectMeta) -> str:

@@ -14,11 +14,11 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import group_decision
+from apportion.core import group_decision, refusals
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from apportion.core.reasons import Layer
+from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from apportion.view.pods import message_of
@@ -72,12 +72,22 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
         return Answer(key, PodState.FOREIGN, sentence)
     request, problem = read(pod)
     if request is None or problem is not None:
-        return Answer(key, PodState.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
+        invalid = refusals.of_pod(request or _unread(pod), Code.INVALID, str(problem))
+        return Answer(key, PodState.INVALID, messages.of(invalid), invalid.layer)
     outcome = _decided(view, request, policy)
+    attempt = messages.attempt_in(message_of(pod)) if isinstance(outcome, Statement) else None
+    if attempt is not None:  # the place is there, and only the scheduler knows why it could not be given
+        return Answer(key, PodState.WAITING, message_of(pod), attempt.row.layer)
     if isinstance(outcome, Statement):
         return Answer(key, PodState.FITS, f"Node {outcome.node} is available for the pod.", node=outcome.node)
     state = PodState.GATED if request.gated else PodState.WAITING
     return Answer(key, state, messages.of(outcome), outcome.layer, refusal=outcome)
+
+
+def _unread(pod: Pod) -> Request:
+    """A pod of which nothing but its name can be read."""
+    meta = pod.metadata
+    return Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:

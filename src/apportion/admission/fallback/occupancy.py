@@ -191,9 +191,10 @@ def pieces(statement: Statement) -> tuple[SlicePlacement, ...]:
 
 def without_volumes(request: Request) -> Request:
     """Volumes are not followed here: a pod does not fall back because of them."""
-    if not request.rules.volume_claims:
+    if not request.has_volume_claims:
         return request
-    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, volume_claims=()))
+    rules = msgspec.structs.replace(request.rules, volume_claims=(), ephemeral=())
+    return msgspec.structs.replace(request, rules=rules)
 
 
 def _asked(waiting: WaitingPod) -> Request | None:

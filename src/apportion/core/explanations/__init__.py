@@ -1,7 +1,8 @@
 """Why a pod waits and what would help.
 
-explanation   the cheapest change that admits a pod, worked out in steps
-node_reasons  why each node cannot take it, kept up to date
-remedies      changes that would help, and how to make them in the core
-messages      refusals as text
+group_explanation  why a group has no place
+explanation        the cheapest change that admits a pod, worked out in steps
+node_reasons       why each node cannot take it, kept up to date
+remedies           changes that would help, and how to make them in the core
+messages           refusals as text
 """

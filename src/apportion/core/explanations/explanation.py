@@ -10,18 +10,20 @@ are checked again at the end, and the cheapest change is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from apportion.apis import names
 from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.apis.shares import LEAST_MILLI
 from apportion.core.explanations import remedies
-from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons, fits
+from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
 from apportion.core.grid import Grid
 from apportion.core.node import MILLI, NodeState
+from apportion.core.operations import Operation
 from apportion.core.placement.fragmentation_tables import product_of
 from apportion.core.placement.node_placement import placement
 from apportion.core.placement.request_mix import products_of
@@ -60,6 +62,10 @@ class Explanation:
     def request(self) -> Request:
         return self._survey.request
 
+    def assuming(self, operations: Sequence[Operation]) -> AbstractContextManager[None]:
+        """A block for one step, in which these operations are carried out on the fleet."""
+        return self._survey.assuming(operations) if operations else nullcontext()
+
     def steps(self) -> Steps:
         """Bring it up to date, with pauses; the refusal is what the generator returns."""
         survey = self._survey
@@ -96,14 +102,15 @@ def _admits(survey: NodeReasons, remedy: Remedy) -> Generator[None, None, bool]:
         return False
     with survey.trial():
         if remedy.kind == remedies.ADD:
-            return fits(survey, remedies.add_twin(fleet, remedy.node), request)
-        return fits(survey, remedy.node, remedies.apply(fleet, request, remedy))
+            return survey.fits(remedies.add_twin(fleet, remedy.node), request)
+        return survey.fits(remedy.node, remedies.apply(fleet, request, remedy))
 
 
 def _anywhere(survey: NodeReasons, request: Request) -> Generator[None, None, bool]:
     """Is there a node that can take this request?"""
     policy = survey.policy.for_request(request)
-    checks = Checks(survey.fleet, request)
+    counts = yield from survey.counts_for(request)
+    checks = Checks(survey.fleet, request, counts)
     for number, node in enumerate(list(survey.fleet), 1):
         if checks.against(node) is None and placement(node, request, policy) is not None:
             return True
@@ -247,7 +254,7 @@ def _fits_without(survey: NodeReasons, node: NodeName, pods: list[Request]) -> b
     with survey.trial():
         for pod in pods:
             remedies.end_pod(survey.fleet, pod.uid)
-        return fits(survey, node, survey.request)
+        return survey.fits(node, survey.request)
 
 
 def _rules(survey: NodeReasons) -> Proposals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from apportion.core.reasons import Code
 from apportion.core.refusals import NodeGroup, Refusal, Remedy
 
 LONGEST = 1000  # an Event's message may have 1,024 bytes
@@ -10,7 +11,7 @@ LONGEST = 1000  # an Event's message may have 1,024 bytes
 def of(refusal: Refusal) -> str:
     """One line: how many nodes are available, why the others are not, and the cheapest change."""
     if refusal.detail:
-        return _limited(f"Cannot be scheduled now: {refusal.detail}.")
+        return _limited(f"{_start(refusal.code)}{refusal.detail}.")
     text = f"0/{refusal.total_nodes} nodes are available for {wanted(refusal)}"
     why = "; ".join(_group(group) for group in refusal.groups)
     if why:
@@ -19,6 +20,16 @@ def of(refusal: Refusal) -> str:
     if refusal.remedy is not None:
         text += f" Cheapest change: {remedy(refusal.remedy)}."
     return _limited(text)
+
+
+def attempt_in(text: str) -> Code | None:
+    """The reason that an attempt to bind the pod found out, if this is its text: no decision can give it again."""
+    codes = (code for code in Code if code.row.from_attempt)
+    return next((code for code in codes if text.startswith(_start(code) + code.row.words.split("{")[0])), None)
+
+
+def _start(code: Code) -> str:
+    return "Cannot be scheduled: " if code.row.lasting else "Cannot be scheduled now: "
 
 
 def wanted(refusal: Refusal) -> str:
@@ -56,16 +67,6 @@ def _limited(text: str) -> str:
 
 
 def _group(group: NodeGroup) -> str:
-    one = len(group.nodes) == 1
-    row = group.code.row
-    words = row.partly if row.partly and group.free else row.words
-    said = words.format(
-        has="has" if one else "have",
-        does="does" if one else "do",
-        is_="is" if one else "are",
-        subject=group.subject,
-        need=group.need,
-        used=group.total - group.free,
-        total=group.total,
-    )
-    return f"{len(group.nodes)} {'node' if one else 'nodes'} {said}"
+    count = len(group.nodes)
+    said = group.code.row.said(group.subject, group.need, group.free, group.total, nodes=count)
+    return f"{count} {'node' if count == 1 else 'nodes'} {said}"

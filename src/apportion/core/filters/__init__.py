@@ -12,6 +12,7 @@ from typing import NamedTuple
 from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core.filters import gpus, nodes, podaffinity, resources, spread, storage
+from apportion.core.filters.pod_counts import PodCounts
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
@@ -29,10 +30,14 @@ class Checks:
 
     __slots__ = ("_everywhere", "_fleet", "_neighbours", "_request", "_spread")
 
-    def __init__(self, fleet: Fleet, request: Request) -> None:
+    def __init__(self, fleet: Fleet, request: Request, counts: PodCounts | None = None) -> None:
+        """With `counts` no pods are looked at."""
         self._fleet = fleet
         self._request = request
-        self._everywhere = storage.anywhere(fleet, request) if request.rules.volume_claims else None
+        self._everywhere = storage.anywhere(fleet, request) if request.has_volume_claims else None
+        if counts is not None:
+            self._spread, self._neighbours = counts.domains, counts.neighbours
+            return
         self._spread = spread.prepare(fleet, request) if request.rules.spread else ()
         self._neighbours = podaffinity.prepare(fleet, request)
 
@@ -46,7 +51,7 @@ class Checks:
         if facts is None:
             return Reason(Code.WRONG_NODE)
         reason = nodes.against(node, request) or resources.against(node, request) or self._everywhere
-        if reason is None and request.rules.volume_claims:
+        if reason is None and request.has_volume_claims:
             reason = storage.against(self._fleet, node, request)
         if reason is None and self._spread:
             reason = spread.against(facts, self._spread)

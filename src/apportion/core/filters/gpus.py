@@ -11,6 +11,7 @@ from collections import Counter
 from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.core.filters import resources
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.grid import Grid
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
@@ -30,10 +31,11 @@ def against(node: NodeState, request: Request) -> Reason | None:
 
 
 def against_slices(node: NodeState, request: Request) -> Reason | None:
-    if node.facts is None or node.facts.labels.get(names.MIG_CAPABLE_LABEL) != "true":
+    if node.facts is None or not mig_capable(node.facts):
         return Reason(Code.NOT_MIG_CAPABLE)
-    if not node.ready:
-        return Reason(Code.AGENT_NOT_READY)
+    reason = against_agent(node)
+    if reason is not None:
+        return reason
     wants = [want.profile for want in request.slices]
     missing = first_missing(node, wants)
     if missing is not None:
@@ -41,6 +43,16 @@ def against_slices(node: NodeState, request: Request) -> Reason | None:
     if slice_search.fits(sliceable(node), wants):
         return None
     return _no_place(node, wants)
+
+
+def mig_capable(facts: NodeFacts) -> bool:
+    """The label that GPU discovery sets."""
+    return facts.labels.get(names.MIG_CAPABLE_LABEL) == "true"
+
+
+def against_agent(node: NodeState) -> Reason | None:
+    """Nobody makes slices on a node without its agent."""
+    return None if node.ready else Reason(Code.AGENT_NOT_READY)
 
 
 def against_whole(node: NodeState, request: Request) -> Reason | None:

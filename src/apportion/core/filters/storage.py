@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from apportion.apis.request import Request
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import NodeFacts
@@ -23,19 +25,19 @@ def anywhere(fleet: Fleet, request: Request) -> Reason | None:
     storage = fleet.storage
     if storage is None:
         return None
-    for name in request.rules.volume_claims:
+    for name in request.volume_claims:
         key = f"{request.namespace}/{name}"
         volume_claim = storage.volume_claims.get(key)
         # What was chosen for another pod and is not visible yet may still fail, so no other pod relies on it.
         if volume_claim is None or volume_claim.deleting or key in storage.chosen:
-            return Reason(Code.VOLUME_CLAIM, name)
+            return Reason(Code.VOLUME_CLAIM, _said(request, name))
         if volume_claim.volume:
             if volume_claim.volume not in storage.volumes:
-                return Reason(Code.VOLUME_CLAIM, name)
+                return Reason(Code.VOLUME_CLAIM, _said(request, name))
         elif not _waits(storage, volume_claim):
-            return Reason(Code.VOLUME_CLAIM, name)
-        if ONCE_PER_POD in volume_claim.access_modes and _in_use(fleet, request, name):
-            return Reason(Code.VOLUME_BUSY, name)
+            return Reason(Code.VOLUME_CLAIM, _said(request, name))
+        if ONCE_PER_POD in volume_claim.access_modes and _in_use(fleet, request, key):
+            return Reason(Code.VOLUME_BUSY, _said(request, name))
     return None
 
 
@@ -45,26 +47,26 @@ def against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
         return None
     taken = _chosen(storage)
     # Small volume claims first, as the volume binder matches them, so that a large volume is kept for a large one.
-    claims = [(name, storage.volume_claims[f"{request.namespace}/{name}"]) for name in request.rules.volume_claims]
+    claims = [(name, storage.volume_claims[f"{request.namespace}/{name}"]) for name in request.volume_claims]
     for name, volume_claim in sorted(claims, key=lambda entry: entry[1].size):
         if volume_claim.volume:
             if not _reachable(storage.volumes[volume_claim.volume], node.facts):
-                return Reason(Code.VOLUME_NODE, name)
+                return Reason(Code.VOLUME_NODE, _said(request, name))
             continue
         if volume_claim.selected_node and volume_claim.selected_node != node.facts.name:
-            return Reason(Code.VOLUME_NODE, name)
+            return Reason(Code.VOLUME_NODE, _said(request, name))
         match = _matching(storage, f"{request.namespace}/{name}", volume_claim, node.facts, taken)
         if match is not None:
             taken.add(match)
         elif not _provisioned(storage, volume_claim, node.facts):
-            return Reason(Code.VOLUME_NODE, name)
+            return Reason(Code.VOLUME_NODE, _said(request, name))
     return None
 
 
 def volumes_for(storage: Storage, request: Request, facts: NodeFacts) -> dict[str, str | None]:
     """Which ready-made volume each unbound volume claim of the pod gets on this node; None where one is provisioned."""
     chosen: dict[str, str | None] = {}
-    claims = [(name, storage.volume_claims.get(f"{request.namespace}/{name}")) for name in request.rules.volume_claims]
+    claims = [(name, storage.volume_claims.get(f"{request.namespace}/{name}")) for name in request.volume_claims]
     unbound = [
         (name, volume_claim) for name, volume_claim in claims if volume_claim is not None and not volume_claim.volume
     ]
@@ -72,6 +74,32 @@ def volumes_for(storage: Storage, request: Request, facts: NodeFacts) -> dict[st
         taken = _chosen(storage) | {volume for volume in chosen.values() if volume}
         chosen[name] = _matching(storage, f"{request.namespace}/{name}", volume_claim, facts, taken)
     return chosen
+
+
+def own_claims(fleet: Fleet, request: Request) -> Hashable:
+    """What counts of the claims of the pod's ephemeral volumes: equal for pods whose claims ask for the same and have
+    nothing yet. A volume claim that has a volume, or for which one is meant, is like no other."""
+    storage = fleet.storage
+    if storage is None:
+        return ()
+    names = (f"{request.name}-{volume}" for volume in request.rules.ephemeral)
+    return tuple(_own_claim(fleet, storage, f"{request.namespace}/{name}") for name in names)
+
+
+def _own_claim(fleet: Fleet, storage: Storage, key: str) -> Hashable:
+    volume_claim = storage.volume_claims.get(key)
+    if volume_claim is None:
+        return None
+    has_something = volume_claim.volume or volume_claim.selected_node or volume_claim.deleting or key in storage.chosen
+    if has_something or key in fleet.volume_users or any(volume.claim == key for volume in storage.volumes.values()):
+        return key
+    return (
+        volume_claim.storage_class,
+        volume_claim.access_modes,
+        volume_claim.volume_mode,
+        volume_claim.size,
+        repr(volume_claim.selector),
+    )
 
 
 def _chosen(storage: Storage) -> set[str]:
@@ -83,12 +111,19 @@ def _waits(storage: Storage, volume_claim: VolumeClaimFacts) -> bool:
     return kind is not None and kind.waits_for_pod
 
 
-def _in_use(fleet: Fleet, request: Request, name: str) -> bool:
+def _in_use(fleet: Fleet, request: Request, key: str) -> bool:
+    """Another pod that is on a node uses the claim."""
     return any(
-        pod.uid != request.uid and pod.namespace == request.namespace and name in pod.rules.volume_claims
-        for node in fleet
-        for pod in node.pods.values()
+        uid != request.uid and fleet.nodes[fleet.pod_nodes[uid]].facts is not None
+        for uid in fleet.volume_users.get(key, ())
     )
+
+
+def _said(request: Request, name: str) -> str:
+    """The claim as reasons name it: one text for all pods that differ only in their names."""
+    if name in request.rules.volume_claims:
+        return name
+    return f"of ephemeral volume {name.removeprefix(request.name + '-')}"
 
 
 def _reachable(volume: VolumeFacts, facts: NodeFacts) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Hashable
 import numpy as np
 import numpy.typing as npt
 
-from apportion.apis import names
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
 from apportion.core import equivalence
@@ -146,7 +145,7 @@ class _Row:
             assert facts is not None
             allowed = node_rules.against_facts(facts, request) is None
             if request.slices:
-                allowed = allowed and facts.labels.get(names.MIG_CAPABLE_LABEL) == "true"
+                allowed = allowed and gpu_rules.mig_capable(facts)
             self._allowed[number] = allowed
             self._preference[number] = node_preference(facts, request)
         self._prefers = bool(self._preference.any())

@@ -43,7 +43,7 @@ def placement_beside(
 def _alone(fleet: Fleet, request: Request) -> bool:
     """True if a node's answer depends on nothing but that node: no pods elsewhere, ports or volumes matter."""
     rules = request.rules
-    if rules.about_pods or rules.ports or rules.volume_claims or prefers_by_pods(request):
+    if rules.about_pods or rules.ports or request.has_volume_claims or prefers_by_pods(request):
         return False
     if not fleet.apart:
         return True
