@@ -106,6 +106,8 @@ class BindVolume(_Operation, frozen=True):
         storage = fleet.storage
         if storage is None or self.key in storage.chosen:
             raise _taken(f"volume claim {self.key} has a volume")
+        if self.volume and any(choice.volume == self.volume for choice in storage.chosen.values()):
+            raise _taken(f"volume {self.volume} is chosen for another claim")
         fleet.choose_volume(self.key, VolumeChoice(self.node, self.volume))
 
     def undo(self, fleet: Fleet) -> None:
@@ -199,7 +201,8 @@ class Evict(_Operation, frozen=True):
         fleet.set_releasing(uid, releasing=True)
 
     def undo(self, fleet: Fleet) -> None:
-        fleet.set_releasing(self.request.uid, releasing=False)
+        if not fleet.terminating(self.request.uid):
+            fleet.set_releasing(self.request.uid, releasing=False)
 
 
 class Reserve(_Operation, frozen=True):
@@ -222,16 +225,22 @@ class Reserve(_Operation, frozen=True):
         return Change(Happened.POD_GONE, self.reservation.node)
 
     def apply(self, fleet: Fleet) -> None:
-        if self.reservation.key in fleet.reservations:
-            raise _taken(f"{self.reservation.key} is already reserved")
+        key = self.reservation.key
+        if key in fleet.reservations or key in fleet.ended_reservations:
+            raise _taken(f"{key} is already reserved")
         fleet.reserve(self.reservation)
 
     def undo(self, fleet: Fleet) -> None:
-        fleet.release_reservation(self.reservation.key)
+        key = self.reservation.key
+        if self.reservation in (fleet.reservations.get(key), fleet.ended_reservations.get(key)):
+            fleet.release_reservation(key)
 
 
 class Unreserve(_Operation, frozen=True):
-    """End a reservation, because its owner uses the capacity or no longer needs it. Nothing is written."""
+    """End a reservation, because its owner uses the capacity or no longer needs it. Nothing is written.
+
+    It comes back when this is undone, unless the operation that made it was undone meanwhile.
+    """
 
     reservation: Reservation
     after: tuple[ObjectRef, ...] = ()
@@ -251,10 +260,16 @@ class Unreserve(_Operation, frozen=True):
     def apply(self, fleet: Fleet) -> None:
         if fleet.reservations.get(self.reservation.key) != self.reservation:
             raise _taken(f"{self.reservation.key} is not reserved")
-        fleet.release_reservation(self.reservation.key)
+        fleet.end_reservation(self.reservation.key)
 
     def undo(self, fleet: Fleet) -> None:
-        fleet.reserve(self.reservation)
+        if fleet.ended_reservations.get(self.reservation.key) == self.reservation:
+            fleet.resume_reservation(self.reservation.key)
+
+    def confirm(self, fleet: Fleet) -> bool:
+        """The statement was carried out: the end is final."""
+        fleet.settle_reservation(self.reservation.key)
+        return True
 
 
 Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | Unreserve
