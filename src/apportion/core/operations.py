@@ -1,9 +1,9 @@
 """What can be done for a pod: claim a slice, choose a volume, bind, bind with a share, evict, reserve.
 
 An operation knows how to enter itself into a fleet and how to take that back exactly, which object of the cluster
-confirms it once it is written (`confirmed_by`), what has to happen before it is written (`after`), and what is free
-again when it is undone. Applying one whose resources are already taken raises `LedgerError`, so `undo` never undoes
-what another operation did.
+confirms it once it is written (`confirmed_by`), what has to be there before it is written (`after`: objects that its
+own statement writes, or ends of pods, whoever ends them), and what is free again when it is undone. Applying one whose
+resources are already taken raises `LedgerError`, so `undo` never undoes what another operation did.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ class ObjectKind(StrEnum):
     NOMINATION = "nomination"  # by reservation key: its pod names the node
     VOLUME = "volume"  # by name: it names its claim
     VOLUME_CLAIM = "volume claim"  # by namespace/name: it names a node
+
+    @property
+    def is_event(self) -> bool:
+        """It happens some time after the write that causes it; the view shows when. Others exist once written."""
+        return self is ObjectKind.POD_END
 
 
 class ObjectRef(NamedTuple):
@@ -206,7 +211,12 @@ class Evict(_Operation, frozen=True):
 
 
 class Reserve(_Operation, frozen=True):
-    """Reserve capacity on a node for a pod that cannot be bound there yet; written as the pod's nominated node."""
+    """Reserve capacity on a node for a pod that cannot be bound there yet; written as the pod's nominated node.
+
+    Nothing decides this yet, and the view does not read nominations back. The resources of a reservation follow from
+    the pod and the node, but its slices and `after` do not: whoever first decides it has to write these down too, and
+    let the view restore the reservation, so that the next leader keeps it.
+    """
 
     request: Request
     reservation: Reservation
