@@ -175,3 +175,18 @@ async def test_a_pod_that_does_not_end_in_time_fails_the_statement(each_cluster:
     assert "has not terminated within" in result.reason
     assert not result.existing
     assert not await eviction.node_of_new()
+
+
+async def test_a_leader_that_ends_while_it_waits_leaves_what_the_next_one_can_write_again(
+    each_cluster: ApiCluster,
+) -> None:
+    eviction = Eviction(each_cluster)
+    await eviction.begin()
+    first = asyncio.create_task(committer(each_cluster, eviction.ends).commit(eviction.statement()))
+    await asyncio.sleep(0.3)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert not await eviction.node_of_new()
+    eviction.show(eviction.victim, None)
+    assert (await committer(each_cluster, eviction.ends).commit(eviction.statement())).bound
+    assert await eviction.node_of_new() == "n1"

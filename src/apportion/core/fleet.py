@@ -222,8 +222,8 @@ class Fleet:
         """Release a reservation that `resume_reservation` can bring back, until its end is settled."""
         reservation = self.reservations[key]
         self.release_reservation(key)
-        self.ended_reservations[key] = reservation
-        self._note(self.ended_reservations.pop, key)
+        self._enter_ended(reservation)
+        self._note(self._drop_ended, key)
 
     def resume_reservation(self, key: str) -> None:
         """Bring back an ended reservation, unless it was released or settled meanwhile."""
@@ -233,9 +233,10 @@ class Fleet:
 
     def settle_reservation(self, key: str) -> None:
         """The end of a reservation is final."""
-        reservation = self.ended_reservations.pop(key, None)
+        reservation = self.ended_reservations.get(key)
         if reservation is not None:
-            self._note(self.ended_reservations.__setitem__, key, reservation)
+            self._drop_ended(key)
+            self._note(self._enter_ended, reservation)
 
     def reservations_for(self, owner: str) -> tuple[Reservation, ...]:
         if not self.reservations:
@@ -435,6 +436,12 @@ class Fleet:
         state = self.nodes[self.reservations.pop(key).node]
         state.remove_reservation(key)
         self._forget_if_empty(state)
+
+    def _enter_ended(self, reservation: Reservation) -> None:
+        self.ended_reservations[reservation.key] = reservation
+
+    def _drop_ended(self, key: str) -> None:
+        del self.ended_reservations[key]
 
     def _take_back_volume(self, claim: str) -> None:
         assert self.storage is not None
