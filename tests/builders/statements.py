@@ -6,12 +6,13 @@ import random
 
 from apportion.apis import names
 from apportion.apis.errors import LedgerError
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.apis.placements import SlicePlacement
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Evict, Operation, Reserve, Unreserve
 from apportion.core.statement import Statement
-from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
+from apportion.core.volumes import Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts
 from tests.builders.accelerators import A100, T4
 from tests.builders.fleets import fleet_of, node_facts
 from tests.builders.pods import pod_request
@@ -25,9 +26,9 @@ def crowd(dice: random.Random) -> Fleet:
     fleet = fleet_of(
         *((node_facts(f"node-{n}"), [(A100, True)] + [(T4, False)] * dice.randint(0, 3)) for n in range(NODES))
     )
-    fleet.storage = Storage(classes={LOCAL: ClassFacts(waits_for_pod=True)})
+    fleet.storage = Storage(classes={LOCAL: StorageClassFacts(waits_for_pod=True)})
     for number in range(6):
-        fleet.storage.claims[f"default/data-{number}"] = ClaimFacts(storage_class=LOCAL)
+        fleet.storage.volume_claims[f"default/data-{number}"] = VolumeClaimFacts(storage_class=LOCAL)
         fleet.storage.volumes[f"pv-{number}"] = VolumeFacts(storage_class=LOCAL)
     for number in range(dice.randint(0, 8)):
         wants = dice.choice(({"gpus": 1}, {"gpus": 2}, {"cpu": "1"}))

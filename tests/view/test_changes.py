@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apportion.core.changes import Change, Happened
-from apportion.view.changes import ChangeLog
+from apportion.core.cluster_changes import Change, Happened
+from apportion.view.change_log import ChangeLog
 
 
 def test_each_reader_sees_every_change_once_and_in_order() -> None:

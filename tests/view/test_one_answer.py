@@ -17,8 +17,8 @@ import pytest
 from apportion.admission.fallback.occupancy import Occupancy, wants_mig
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
@@ -112,9 +112,9 @@ def same_answers_by_why(view: View, where: str) -> None:
         assert view.fleet.record() == before, where
         request, problem = waiting.reading
         if waiting.pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
-            assert answer.state is why.State.FOREIGN, where
+            assert answer.state is why.PodState.FOREIGN, where
         elif problem is not None or request is None:
-            assert answer.state is why.State.INVALID, where
+            assert answer.state is why.PodState.INVALID, where
         else:
             decided = deciding.node_or_sentence(view.fleet, request)
             assert view.fleet.record() == before, where
@@ -240,7 +240,7 @@ def test_x01_a_pod_with_a_dead_leaders_claim_on_a_cordoned_node(cluster: Cluster
     (waiting,) = view.waiting
     assert waiting.reading.request is not None
     answer = why.answer(view, waiting.pod, Policy())
-    assert answer.state is why.State.WAITING
+    assert answer.state is why.PodState.WAITING
     assert "node n1 is no longer suitable (Cordoned)" in answer.sentence
     assert deciding.node_or_sentence(view.fleet, waiting.reading.request) == ("", answer.sentence)
 
@@ -252,7 +252,7 @@ def test_s09_a_node_whose_agent_pod_is_not_ready(cluster: Cluster) -> None:
     assert counted(scheduler.fleet) == counted(fallback.fleet)
     (waiting,) = scheduler.waiting
     answer = why.answer(scheduler, waiting.pod, Policy())
-    assert (answer.state, answer.node) == (why.State.WAITING, "")
+    assert (answer.state, answer.node) == (why.PodState.WAITING, "")
     occupancy = Occupancy(fallback)
     with occupancy.assumed(()):
         assert occupancy.place(new_request(SLICE)) is None

@@ -9,7 +9,7 @@ import pytest
 
 from apportion.apis.errors import InputError
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -23,8 +23,8 @@ WISHES = ({"gpus": 1}, {"gpus": 2}, {"fraction": "0.5"}, {"fraction": "0.3"}, {"
 
 
 def decided(fleet: Fleet, requests: list[Request], policy: Policy) -> list[str]:
-    outcomes = [cycle.decide(fleet, Group.of(request), policy, explained=False) for request in requests]
-    return [outcome.node if isinstance(outcome, cycle.Statement) else "" for outcome in outcomes]
+    outcomes = [group_decision.decide(fleet, Group.of(request), policy, explained=False) for request in requests]
+    return [outcome.node if isinstance(outcome, group_decision.Statement) else "" for outcome in outcomes]
 
 
 def test_x03_a_saved_and_loaded_fleet_decides_the_same_as_under_the_learned_policy() -> None:

@@ -13,7 +13,7 @@ from apportion.core.fleet import Fleet
 from apportion.core.operations import ClaimSlice, ObjectKind
 from apportion.core.statement import Statement
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 from tests.builders.fleets import node_facts
 from tests.builders.statements import NODES, applied, crowd
 

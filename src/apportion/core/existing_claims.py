@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.identities import NO_NODE, ClaimName
-from apportion.apis.request import Request, SliceWant
-from apportion.core.facts import HeldSlice
+from apportion.apis.request import Request, SliceRequest
 from apportion.core.filters import nodes, resources, storage
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import HeldSlice
 from apportion.core.node import NodeState
 
 
@@ -35,7 +35,7 @@ def obstacle(fleet: Fleet, request: Request, held: tuple[HeldSlice, ...]) -> str
     return _against(fleet, node, request, held)
 
 
-def missing(request: Request, held: tuple[HeldSlice, ...]) -> list[SliceWant]:
+def missing(request: Request, held: tuple[HeldSlice, ...]) -> list[SliceRequest]:
     """What the pod asks for and does not hold."""
     keys = {each.key for each in held}
     return [want for want in request.slices if claim_name(request.uid, want.container, want.index) not in keys]

@@ -15,7 +15,7 @@ from apportion.cluster.pending_writes import PendingWrites
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind, ObjectRef, Operation
 from apportion.core.statement import Statement
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 
 
 class Assumed(NamedTuple):

@@ -18,8 +18,8 @@ from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.installation import Installation
 from apportion.apis.request import POLICIES, Request
 from apportion.core.catalog import Catalog, Model
-from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
 from apportion.core.node import NodeState
 from apportion.core.placement.request_mix import Mix, SavedMix
 from apportion.core.policies import FRAGMENTATION, Policy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from apportion.apis import kinds
 from apportion.apis.installation import Installation
 from apportion.cluster.informer import Informer
-from apportion.view.scene import Gpu, Slice
+from apportion.view.scene import ShownGpu, ShownSlice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,13 +93,13 @@ class Observation:
         found = [claim for claim in self.claims.items() if claim["spec"]["podRef"]["uid"] in uids]
         return sorted(found, key=lambda claim: str(claim["metadata"]["name"]))
 
-    def gpus(self) -> dict[str, list[Gpu]]:
+    def gpus(self) -> dict[str, list[ShownGpu]]:
         """The grids, by node."""
-        slices: dict[str, list[Slice]] = {}
+        slices: dict[str, list[ShownSlice]] = {}
         for claim in self.claims.items():
             spec = claim["spec"]
             slices.setdefault(spec["gpuUUID"], []).append(
-                Slice(
+                ShownSlice(
                     profile=spec["profile"],
                     start=spec["migPlacement"]["start"],
                     size=spec["migPlacement"]["size"],
@@ -109,7 +109,7 @@ class Observation:
             )
         return {
             accelerator["metadata"]["name"]: [
-                Gpu(gpu["uuid"], gpu["model"], _units(gpu), tuple(slices.get(gpu["uuid"], ())))
+                ShownGpu(gpu["uuid"], gpu["model"], _units(gpu), tuple(slices.get(gpu["uuid"], ())))
                 for gpu in accelerator.get("status", {}).get("gpus", [])
             ]
             for accelerator in sorted(self.accelerators.items(), key=lambda item: str(item["metadata"]["name"]))

@@ -10,16 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from apportion.cli import drawing
-from apportion.view.scene import Gpu
+from apportion.view.scene import ShownGpu
 
 if TYPE_CHECKING:
     from apportion.cli.demo.steps import Step
 
 
-class Painter(drawing.Painter):
+class DemoPainter(drawing.Painter):
     """Draws the demo."""
 
-    def screen(self, steps: list[Step], nodes: dict[str, list[Gpu]], waiting: list[tuple[str, str]]) -> RenderableType:
+    def screen(
+        self, steps: list[Step], nodes: dict[str, list[ShownGpu]], waiting: list[tuple[str, str]]
+    ) -> RenderableType:
         return Group(self.results(steps), *self.grids(nodes), *self.waiting(waiting))
 
     def results(self, steps: list[Step]) -> RenderableType:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from apportion.apis import names
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core.node import CPU, MOST_CPU
 
@@ -21,7 +22,7 @@ _WEIGHT = 1 << 10  # of one pod, so that halving does not wipe out the rare ones
 _REMEMBERED = 1 << 16
 
 
-class Kind(NamedTuple):
+class RequestKind(NamedTuple):
     """Requests that are alike for the purpose: CPU, GPUs, milli of each, and the products they require."""
 
     cpu: int
@@ -33,10 +34,10 @@ class Kind(NamedTuple):
 class SavedMix(msgspec.Struct, frozen=True, omit_defaults=True):
     """A mix as plain data: what tables are made from, and what was counted since."""
 
-    weights: tuple[tuple[Kind, int], ...] = ()
-    counts: tuple[tuple[Kind, int], ...] = ()
+    weights: tuple[tuple[RequestKind, int], ...] = ()
+    counts: tuple[tuple[RequestKind, int], ...] = ()
     fresh: int = 0
-    seen: tuple[str, ...] = ()
+    seen: tuple[PodUID, ...] = ()
     learning: bool = True
 
 
@@ -47,13 +48,13 @@ class Mix:
     """
 
     def __init__(self, *, learning: bool = True) -> None:
-        self.weights: dict[Kind, int] = {}
+        self.weights: dict[RequestKind, int] = {}
         self.total = 0
         self.generation = 0
         self.learning = learning
-        self._counts: dict[Kind, int] = {}
+        self._counts: dict[RequestKind, int] = {}
         self._counted = 0
-        self._seen: set[str] = set()
+        self._seen: set[PodUID] = set()
         self._fresh = 0
 
     @staticmethod
@@ -65,7 +66,7 @@ class Mix:
         mix._publish()
         return mix
 
-    def save(self, uids: Iterable[str]) -> SavedMix:
+    def save(self, uids: Iterable[PodUID]) -> SavedMix:
         """As plain data. Of the pods that were counted, only these are remembered."""
         return SavedMix(
             weights=tuple(sorted(self.weights.items(), key=_order)),
@@ -99,7 +100,7 @@ class Mix:
             self._fresh = 0
             self._publish()
 
-    def _count(self, kind: Kind) -> None:
+    def _count(self, kind: RequestKind) -> None:
         self._counts[kind] = self._counts.get(kind, 0) + _WEIGHT
         self._counted += _WEIGHT
 
@@ -112,18 +113,18 @@ class Mix:
         self._counted = sum(self._counts.values())
 
 
-def _order(entry: tuple[Kind, int]) -> tuple[object, ...]:
+def _order(entry: tuple[RequestKind, int]) -> tuple[object, ...]:
     kind, _ = entry
     return (*kind[:3], kind.products or (), kind.products is None)
 
 
-def kind_of(request: Request) -> Kind:
+def kind_of(request: Request) -> RequestKind:
     cpu = min(request.resources.get(CPU, 0), MOST_CPU)
     share = request.share
     if share is not None:
         # A share in MiB has no size in milli before its device is known; it counts as whole.
-        return Kind(cpu, share.devices, share.milli or MILLI, products_of(request))
-    return Kind(cpu, request.whole_gpus, MILLI if request.whole_gpus else 0, products_of(request))
+        return RequestKind(cpu, share.devices, share.milli or MILLI, products_of(request))
+    return RequestKind(cpu, request.whole_gpus, MILLI if request.whole_gpus else 0, products_of(request))
 
 
 def products_of(request: Request) -> tuple[str, ...] | None:

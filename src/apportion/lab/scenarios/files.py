@@ -17,8 +17,8 @@ import yaml
 
 from apportion.apis.errors import InputError
 from apportion.lab.scenarios import parsing
-from apportion.lab.scenarios.form import Scenario
 from apportion.lab.scenarios.printable import printable
+from apportion.lab.scenarios.schema import Scenario
 
 STDIN = "-"
 
@@ -26,7 +26,7 @@ _DOCUMENT_START = re.compile(r"^(?=---(?:\s|$))", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScenarioEntry:
     """One scenario of a file, or what is wrong with it. `where` says which file and which scenario of it."""
 
     name: str
@@ -35,7 +35,7 @@ class Entry:
     problem: str = ""
 
 
-def read(path: str) -> list[Entry]:
+def read(path: str) -> list[ScenarioEntry]:
     """All scenarios of a file; `-` is standard input."""
     source = "standard input" if path == STDIN else printable(path)
     try:
@@ -54,8 +54,8 @@ def read(path: str) -> list[Entry]:
     return [_entry(raw, source, number) for number, raw in enumerate(found, start=1)]
 
 
-def _unreadable(source: str, problem: str) -> Entry:
-    return Entry(source, source, problem=f"{source}: {problem}")
+def _unreadable(source: str, problem: str) -> ScenarioEntry:
+    return ScenarioEntry(source, source, problem=f"{source}: {problem}")
 
 
 def _scenarios(text: str) -> Iterator[Any]:
@@ -106,18 +106,18 @@ def _moved(error: Exception, line: int) -> Exception:
     return error
 
 
-def _entry(raw: Any, source: str, number: int) -> Entry:
+def _entry(raw: Any, source: str, number: int) -> ScenarioEntry:
     named = raw.get("name") if isinstance(raw, dict) else None
     name = printable(named) if isinstance(named, str) and named else f"{source} scenario {number}"
     where = f"{source}: scenario {number}" + (f" ({name})" if isinstance(named, str) and named else "")
     if isinstance(raw, Exception):
-        return Entry(name, where, problem=f"{where}: {_not_yaml(raw)}")
+        return ScenarioEntry(name, where, problem=f"{where}: {_not_yaml(raw)}")
     try:
-        return Entry(name, where, parsing.parse(raw))
+        return ScenarioEntry(name, where, parsing.parse(raw))
     except InputError as error:
-        return Entry(name, where, problem=f"{where}: {printable(str(error))}")
+        return ScenarioEntry(name, where, problem=f"{where}: {printable(str(error))}")
     except RecursionError:
-        return Entry(name, where, problem=f"{where}: contains itself, or is nested too deeply")
+        return ScenarioEntry(name, where, problem=f"{where}: contains itself, or is nested too deeply")
 
 
 def _not_yaml(error: Exception) -> str:
