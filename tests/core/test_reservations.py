@@ -110,3 +110,12 @@ def test_a_pod_that_knows_its_gpu_gets_it_though_it_stood_in_for_a_reservation()
     fleet.add_pod(pod_request("p", gpus=1), "n", ("n-gpu0",))
     assert fleet.nodes["n"].gpus["n-gpu0"].whole == "uid-default-p"
     assert fleet.nodes["n"].gpus["n-gpu1"].whole == "room"
+
+
+def test_a_pod_whose_state_changes_keeps_its_gpu_though_a_share_was_assumed_on_it() -> None:
+    fleet = fleet_of((node_facts("n"), [(T4, False)] * 2))
+    pod = pod_request("p", gpus=1)
+    fleet.add_pod(pod, "n")
+    fleet.add_share("share", "n-gpu0", 1000, "x")
+    fleet.add_pod(msgspec.structs.replace(pod, terminating=True), "n")
+    assert fleet.nodes["n"].devices_of(pod.uid) == ("n-gpu0",)

@@ -7,114 +7,22 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from apportion.apis import names
 from apportion.apis.errors import LedgerError
 from apportion.apis.placements import SlicePlacement
 from apportion.core import group_decision
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
-from apportion.core.operations import (
-    Bind,
-    BindShare,
-    BindVolume,
-    ClaimSlice,
-    Evict,
-    ObjectKind,
-    ObjectRef,
-    Operation,
-    Reserve,
-    Unreserve,
-)
+from apportion.core.operations import Bind, BindVolume, ClaimSlice, Evict, ObjectKind, ObjectRef, Reserve, Unreserve
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
 from apportion.core.volumes import Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts
-from tests.builders.accelerators import A100, T4
+from tests.builders.accelerators import T4
 from tests.builders.fleets import fleet_of, mig_fleet, node_facts
 from tests.builders.pods import pod_request
-
-NODES = 3
-LOCAL = "local"
-
-
-def crowd(dice: random.Random) -> Fleet:
-    """A few nodes with GPUs of both kinds, pods, reservations and volumes, some of them impossible."""
-    fleet = fleet_of(
-        *((node_facts(f"node-{n}"), [(A100, True)] + [(T4, False)] * dice.randint(0, 3)) for n in range(NODES))
-    )
-    fleet.storage = Storage(classes={LOCAL: StorageClassFacts(waits_for_pod=True)})
-    for number in range(6):
-        fleet.storage.volume_claims[f"default/data-{number}"] = VolumeClaimFacts(storage_class=LOCAL)
-        fleet.storage.volumes[f"pv-{number}"] = VolumeFacts(storage_class=LOCAL)
-    for number in range(dice.randint(0, 8)):
-        wants = dice.choice(({"gpus": 1}, {"gpus": 2}, {"cpu": "1"}))
-        fleet.add_pod(pod_request(f"old-{number}", **wants), f"node-{dice.randrange(NODES)}")
-    for number in range(dice.randint(0, 3)):
-        fleet.reserve(_reservation(dice, f"old-room-{number}", fleet))
-    return fleet
-
-
-def _reservation(dice: random.Random, key: str, fleet: Fleet) -> Reservation:
-    where = f"node-{dice.randrange(NODES)}"
-    resources = {"cpu": dice.choice((500, 1000))}
-    if dice.random() < 0.6:
-        resources[names.NVIDIA_GPU] = dice.randint(1, 2)
-    there = [uid for uid, home in fleet.pod_nodes.items() if home == where]
-    after = tuple(dice.sample(there, min(len(there), dice.randint(0, 2))))
-    return Reservation(key, where, resources, tuple(_places(dice, where)), owner=key, after=after)
-
-
-def _places(dice: random.Random, where: str) -> list[SlicePlacement]:
-    return [SlicePlacement(f"{where}-gpu0", "1g.5gb", dice.randrange(7), 1) for _ in range(dice.randint(0, 2))]
-
-
-def operation(dice: random.Random, fleet: Fleet, number: int) -> Operation:  # noqa: PLR0911
-    """Any operation; some cannot be applied."""
-    where, name = f"node-{dice.randrange(NODES)}", f"new-{dice.randrange(10)}"
-    match dice.randrange(7):
-        case 0:
-            request = pod_request(name, slices={"1g.5gb": 1})
-            placement = SlicePlacement(f"{where}-gpu0", dice.choice(("1g.5gb", "3g.20gb")), dice.randrange(8), 1)
-            return ClaimSlice(f"claim-{dice.randrange(8)}", request, where, placement, ("main",))
-        case 1:
-            volume = dice.choice(("", f"pv-{dice.randrange(6)}"))
-            return BindVolume(pod_request(name), where, f"data-{dice.randrange(6)}", volume=volume)
-        case 2 | 3:
-            request = pod_request(name, **dice.choice(({"gpus": 1}, {"gpus": 3}, {"cpu": "2"})))
-            return Bind(request, where, dice.choice(((), (f"{where}-gpu1",))))
-        case 4:
-            shares = tuple((f"{where}-gpu{n}", 1000 * n) for n in range(1, dice.randint(2, 3)))
-            return BindShare(pod_request(name, fraction="0.5"), where, shares)
-        case 5:
-            victims = [uid for home in fleet for uid in home.pods]
-            if victims and dice.random() < 0.8:
-                uid = dice.choice(sorted(victims))
-                home = fleet.pod_nodes[uid]
-                return Evict(fleet.nodes[home].pods[uid], home)
-            return Evict(pod_request("nobody"), where)
-        case _:
-            # Only those of before: whoever ends a reservation of another statement is undone before that one.
-            kept = sorted(key for key in fleet.reservations if key.startswith("old-room"))
-            if kept and dice.random() < 0.5:
-                return Unreserve(fleet.reservations[dice.choice(kept)])
-            return Reserve(pod_request(name), _reservation(dice, f"room-{number}", fleet))
-
-
-def applied(dice: random.Random, fleet: Fleet, count: int) -> list[Statement]:
-    """Statements of one to three operations that could be applied; those that could not left no trace."""
-    statements = []
-    for number in range(count):
-        parts = tuple(operation(dice, fleet, 10 * number + part) for part in range(dice.randint(1, 3)))
-        statement = Statement(Group.of(pod_request(f"group-{number}")), parts)
-        before = fleet.record()
-        try:
-            statement.apply(fleet)
-        except LedgerError:
-            assert fleet.record() == before, "all or nothing"
-        else:
-            statements.append(statement)
-    return statements
+from tests.builders.statements import LOCAL, NODES, applied, crowd
 
 
 @settings(max_examples=150, deadline=None)
@@ -248,3 +156,65 @@ def test_s04_a_volume_is_chosen_once() -> None:
     assert refused.code == "VolumeNodeAffinity"
     placed.undo(fleet)
     assert isinstance(group_decision.decide(fleet, Group.of(second), Policy()), Statement)
+
+
+def test_a_reservation_stays_away_when_its_making_and_its_end_are_undone_in_that_order() -> None:
+    fleet = fleet_of((node_facts("n"), [(T4, False)]))
+    before = fleet.record()
+    room = Reservation("room", "n", {"cpu": 1000}, owner="x")
+    made, ended = Reserve(pod_request("x"), room), Unreserve(room)
+    made.apply(fleet)
+    ended.apply(fleet)
+    made.undo(fleet)
+    ended.undo(fleet)
+    assert fleet.record() == before
+
+
+def test_a_reservation_whose_end_can_be_undone_is_not_made_again() -> None:
+    """Otherwise two reservations would have one key once the end is undone."""
+    fleet = fleet_of((node_facts("n"), [(T4, False)]))
+    room = Reservation("room", "n", {"cpu": 1000}, owner="x")
+    fleet.reserve(room)
+    ended = Unreserve(room)
+    ended.apply(fleet)
+    with pytest.raises(LedgerError, match="already reserved"):
+        Reserve(pod_request("x"), room).apply(fleet)
+    ended.confirm(fleet)
+    Reserve(pod_request("x"), room).apply(fleet)
+    ended.undo(fleet)
+    assert fleet.reservations == {"room": room}
+
+
+def test_an_eviction_that_is_undone_leaves_a_pod_that_terminates_for_another_reason() -> None:
+    fleet = fleet_of((node_facts("n"), [(T4, False)]))
+    victim = pod_request("victim", gpus=1)
+    fleet.add_pod(victim, "n")
+    evict = Evict(victim, "n")
+    evict.apply(fleet)
+    fleet.add_pod(structs.replace(victim, terminating=True), "n")
+    evict.undo(fleet)
+    assert fleet.releasing == {victim.uid}
+
+
+def test_the_record_of_a_fleet_tells_apart_whatever_decisions_depend_on() -> None:
+    def made() -> Fleet:
+        fleet = fleet_of((node_facts("n"), [(T4, False)]))
+        fleet.add_pod(pod_request("p", cpu="1"), "n")
+        fleet.storage = Storage({"default/a": VolumeClaimFacts()}, {"pv": VolumeFacts()}, {LOCAL: StorageClassFacts()})
+        fleet.set_namespace("default", {"team": "a"})
+        return fleet
+
+    records = [made() for _ in range(7)]
+    _, pods, claims, volumes, classes, namespaces, sharing = records
+    pods.add_pod(pod_request("p", cpu="1", labels={"app": "x"}), "n")
+    for each, kind, facts in (
+        (claims, "volume_claims", {"default/a": VolumeClaimFacts(volume="pv")}),
+        (volumes, "volumes", {"pv": VolumeFacts(claim="default/a")}),
+        (classes, "classes", {LOCAL: StorageClassFacts(waits_for_pod=True)}),
+    ):
+        assert each.storage is not None
+        setattr(each.storage, kind, facts)
+    namespaces.set_namespace("default", {"team": "b"})
+    sharing.sharing = False
+    assert made().record() == records[0].record()
+    assert len({each.record() for each in records}) == len(records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,10 @@ MISTAKES = [
     ("expect.running", {"expect": {"running": ["z"]}}, "'z': must be a job or a pod of a job: x"),
     ("expect.where", {"expect": {"where": {"x": "n9"}}}, "'n9': must be one of the nodes n0"),
     ("expect", {"expect": {}}, "{}: says nothing"),
+    ("expect.together[0]", {"expect": {"together": [[]]}}, "[]: must name jobs"),
+    ("expect.apart[1]", {"expect": {"apart": [["x"], []]}}, "[]: must name jobs"),
+    ("nodes.\\ud800", {"nodes": {"\ud800": {}}}, "'\\ud800': is not Unicode text"),
+    ("jobs[0].labels.a", {"jobs": [{"name": "x", "labels": {"a": "\udcff"}}]}, "'\\udcff': is not Unicode text"),
     ("expect.runs", {"expect": {"runs": ["x"]}}, "is not a key of this form; keys are running,"),
     ("colour", {"colour": "red"}, "'red': is not a key of this form; keys are name, policy,"),
 ]
@@ -209,6 +214,34 @@ def test_files_that_cannot_be_read_are_named_and_not_ok(tmp_path: Path, content:
     assert result.name == str(path)
     assert result.problems[0].startswith(f"{path}: ")
     assert said in result.problems[0]
+
+
+def test_what_is_wrong_with_one_scenario_hides_no_other(tmp_path: Path) -> None:
+    good = "{name: %s, nodes: {n0: {gpus: 1}}, jobs: [{name: x, gpus: 1}], expect: {running: [x]}}"
+    path = tmp_path / "many.yaml"
+    listed = ("{twice: 1, twice: 2}", "&c {name: c, nodes: *c}", good % "d")
+    documents = (good % "a", "x: [", "\n".join(f"- {each}" for each in listed), good % "e")
+    path.write_text("\n---\n".join(documents))
+    results = running.run_files([str(path)])
+    assert [each.name for each in results if each.ok] == ["a", "d", "e"]
+    syntax, twice, cycle = (each.problems[0] for each in results if not each.ok)
+    assert syntax.startswith(f"{path}: scenario 2: is not YAML: ")
+    assert "line 4" in syntax
+    assert twice.startswith(f"{path}: scenario 3: is not YAML: 'twice' is given twice")
+    assert "line 5" in twice
+    assert cycle.startswith(f"{path}: scenario 4 (c): nodes")
+
+
+def test_names_that_are_no_text_are_shown_escaped(tmp_path: Path) -> None:
+    path = os.fsdecode(bytes(tmp_path) + b"/bad-\xff.yaml")
+    Path(path).write_text('{name: "\\ud800", nodes: {}, jobs: [], expect: {running: [x]}}')
+    for arguments in ((path, "-o", "json"), (path,), (f"{path}-missing", "-o", "json")):
+        found = run(*arguments)
+        assert found.exit_code == 1
+        assert isinstance(found.exception, SystemExit), "no traceback"
+        if "json" in arguments:
+            (entry,) = json.loads(found.stdout)["scenarios"]
+            assert "bad-\\udcff.yaml" in entry["problems"][0]
 
 
 def run(*arguments: str, stdin: str = "") -> Result:

@@ -32,8 +32,9 @@ def command(
 ) -> None:
     """Explain why a pod is pending: the blocking layer, numbers per group of nodes, and the cheapest change.
 
-    The answer is computed from the current state of the cluster, with the code of the scheduler. The exit code is 0
-    if there is an answer, and 1 if the pod or the cluster is not found.
+    The answer is computed from the current state of the cluster, with the code of the scheduler. If several nodes are
+    suitable, the scheduler may select another one than the node that is named here. The exit code is 0 if there is an
+    answer, and 1 if the pod or the cluster is not found.
     """
     logging.basicConfig(level=logging.ERROR)
     given, _, name = pod.rpartition("/")

@@ -76,6 +76,7 @@ class Fleet:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.namespace_changes = 0  # how often they changed
         self.reservations: dict[str, Reservation] = {}
+        self.ended_reservations: dict[str, Reservation] = {}  # by operations that can still be undone
         self.releasing: set[PodUID] = set()  # pods that are terminating and still hold their resources
         self.storage: Storage | None = None
         self.sharing = True  # False if no component binds pods with a share of a GPU
@@ -157,9 +158,11 @@ class Fleet:
             if known == node and state.pods[request.uid] == request and same_devices:
                 return
         evicted = known is not None and request.uid in self.releasing
+        kept = self.nodes[node].devices_of(request.uid) if known == node and not devices else ()
         if known is not None:
             self.remove_pod(request.uid)
-        self._enter_pod(request, node, devices, exactly=False)
+        keeps_all = bool(kept) and len(kept) == request.whole_gpus
+        self._enter_pod(request, node, devices or kept, exactly=keeps_all)
         self._note(self._drop_pod, request.uid)
         if evicted:
             self.set_releasing(request.uid, releasing=True)
@@ -193,6 +196,11 @@ class Fleet:
         self._mark_releasing(uid, releasing)
         self._note(self._mark_releasing, uid, not releasing)
 
+    def terminating(self, uid: PodUID) -> bool:
+        """The cluster shows the pod as being deleted."""
+        node = self.pod_nodes.get(uid)
+        return node is not None and self.nodes[node].pods[uid].terminating
+
     # Reservations
 
     def reserve(self, reservation: Reservation) -> None:
@@ -206,6 +214,8 @@ class Fleet:
             self.add_slice(f"{reservation.key}/{number}", placement, reservation.key, node=reservation.node)
 
     def release_reservation(self, key: str) -> None:
+        """There is no such reservation any more, whatever is undone later."""
+        self.settle_reservation(key)
         reservation = self.reservations.get(key)
         if reservation is None:
             return
@@ -213,6 +223,26 @@ class Fleet:
             self.remove_slice(f"{key}/{number}")
         self._note(self._enter_reservation, reservation)
         self._drop_reservation(key)
+
+    def end_reservation(self, key: str) -> None:
+        """Release a reservation that `resume_reservation` can bring back, until its end is settled."""
+        reservation = self.reservations[key]
+        self.release_reservation(key)
+        self._enter_ended(reservation)
+        self._note(self._drop_ended, key)
+
+    def resume_reservation(self, key: str) -> None:
+        """Bring back an ended reservation, unless it was released or settled meanwhile."""
+        reservation = self.ended_reservations.get(key)
+        if reservation is not None:
+            self.reserve(reservation)
+
+    def settle_reservation(self, key: str) -> None:
+        """The end of a reservation is final."""
+        reservation = self.ended_reservations.get(key)
+        if reservation is not None:
+            self._drop_ended(key)
+            self._note(self._enter_ended, reservation)
 
     def reserves_for(self, owner: str) -> bool:
         return owner in self._reservation_owners
@@ -300,9 +330,14 @@ class Fleet:
             "pods": sorted(self.pod_nodes.items()),
             "gpus": sorted(self.gpu_nodes.items()),
             "apart": sorted(self.apart.items()),
+            "apart labels": sorted(self.apart_labels),
             "reservations": sorted(self.reservations),
+            "ended reservations": [list(self.ended_reservations[key]) for key in sorted(self.ended_reservations)],
             "releasing": sorted(self.releasing),
-            "volumes": sorted(self.storage.chosen.items()) if self.storage is not None else [],
+            "namespaces": self.namespaces,
+            "storage": self.storage,
+            "sharing": self.sharing,
+            "reservation namespace": self.reservation_namespace,
         }
         return msgspec.json.encode(plain, order="sorted")
 
@@ -422,6 +457,12 @@ class Fleet:
         state = self.nodes[reservation.node]
         state.remove_reservation(key)
         self._forget_if_empty(state)
+
+    def _enter_ended(self, reservation: Reservation) -> None:
+        self.ended_reservations[reservation.key] = reservation
+
+    def _drop_ended(self, key: str) -> None:
+        del self.ended_reservations[key]
 
     def _take_back_volume(self, volume_claim: str) -> None:
         assert self.storage is not None

@@ -128,6 +128,7 @@ class GpuLedger:
         """The ledger as plain data, equal for equal contents."""
         return {
             "uuid": self.uuid,
+            "facts": [self.facts.model.id, self.memory_mib, self.facts.mig, self.facts.healthy],
             "state": self.state,
             "slices": [list(self.slices[key]) for key in sorted(self.slices)],
             "strays": sorted(self.strays),

@@ -265,7 +265,7 @@ class NodeState:
             if facts is None
             else [dict(facts.labels), facts.taints, facts.unschedulable, dict(facts.allocatable)],
             "ready": self.ready,
-            "pods": sorted(self.pods),
+            "pods": [self.pods[uid] for uid in sorted(self.pods)],
             "used": self.used,
             "reservation pods": self.reservation_pods,
             "reserved": [_plain(self.reserved[key]) for key in sorted(self.reserved)],

@@ -1,9 +1,9 @@
 """What can be done for a pod: claim a slice, choose a volume, bind, bind with a share, evict, reserve.
 
 An operation knows how to enter itself into a fleet and how to take that back exactly, which object of the cluster
-confirms it once it is written (`confirmed_by`), what has to happen before it is written (`after`), and what is free
-again when it is undone. Applying one whose resources are already taken raises `LedgerError`, so `undo` never undoes
-what another operation did.
+confirms it once it is written (`confirmed_by`), what has to be there before it is written (`after`: objects that its
+own statement writes, or ends of pods, whoever ends them), and what is free again when it is undone. Applying one whose
+resources are already taken raises `LedgerError`, so `undo` never undoes what another operation did.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ class ObjectKind(StrEnum):
     NOMINATION = "nomination"  # by reservation key: its pod names the node
     VOLUME = "volume"  # by name: it names its claim
     VOLUME_CLAIM = "volume claim"  # by namespace/name: it names a node
+
+    @property
+    def is_event(self) -> bool:
+        """It happens some time after the write that causes it; the view shows when. Others exist once written."""
+        return self is ObjectKind.POD_END
 
 
 class ObjectRef(NamedTuple):
@@ -107,6 +112,8 @@ class BindVolume(_Operation, frozen=True):
         storage = fleet.storage
         if storage is None or self.key in storage.chosen:
             raise _taken(f"volume claim {self.key} has a volume")
+        if self.volume and any(choice.volume == self.volume for choice in storage.chosen.values()):
+            raise _taken(f"volume {self.volume} is chosen for another claim")
         fleet.choose_volume(self.key, VolumeChoice(self.node, self.volume))
 
     def undo(self, fleet: Fleet) -> None:
@@ -202,11 +209,17 @@ class Evict(_Operation, frozen=True):
         fleet.set_releasing(uid, releasing=True)
 
     def undo(self, fleet: Fleet) -> None:
-        fleet.set_releasing(self.request.uid, releasing=False)
+        if not fleet.terminating(self.request.uid):
+            fleet.set_releasing(self.request.uid, releasing=False)
 
 
 class Reserve(_Operation, frozen=True):
-    """Reserve capacity on a node for a pod that cannot be bound there yet; written as the pod's nominated node."""
+    """Reserve capacity on a node for a pod that cannot be bound there yet; written as the pod's nominated node.
+
+    Nothing decides this yet, and the view does not read nominations back. The resources of a reservation follow from
+    the pod and the node, but its slices and `after` do not: whoever first decides it has to write these down too, and
+    let the view restore the reservation, so that the next leader keeps it.
+    """
 
     request: Request
     reservation: Reservation
@@ -225,16 +238,22 @@ class Reserve(_Operation, frozen=True):
         return Change(Happened.POD_GONE, self.reservation.node)
 
     def apply(self, fleet: Fleet) -> None:
-        if self.reservation.key in fleet.reservations:
-            raise _taken(f"{self.reservation.key} is already reserved")
+        key = self.reservation.key
+        if key in fleet.reservations or key in fleet.ended_reservations:
+            raise _taken(f"{key} is already reserved")
         fleet.reserve(self.reservation)
 
     def undo(self, fleet: Fleet) -> None:
-        fleet.release_reservation(self.reservation.key)
+        key = self.reservation.key
+        if self.reservation in (fleet.reservations.get(key), fleet.ended_reservations.get(key)):
+            fleet.release_reservation(key)
 
 
 class Unreserve(_Operation, frozen=True):
-    """End a reservation, because its owner uses the capacity or no longer needs it. Nothing is written."""
+    """End a reservation, because its owner uses the capacity or no longer needs it. Nothing is written.
+
+    It comes back when this is undone, unless the operation that made it was undone meanwhile.
+    """
 
     reservation: Reservation
     after: tuple[ObjectRef, ...] = ()
@@ -254,10 +273,16 @@ class Unreserve(_Operation, frozen=True):
     def apply(self, fleet: Fleet) -> None:
         if fleet.reservations.get(self.reservation.key) != self.reservation:
             raise _taken(f"{self.reservation.key} is not reserved")
-        fleet.release_reservation(self.reservation.key)
+        fleet.end_reservation(self.reservation.key)
 
     def undo(self, fleet: Fleet) -> None:
-        fleet.reserve(self.reservation)
+        if fleet.ended_reservations.get(self.reservation.key) == self.reservation:
+            fleet.resume_reservation(self.reservation.key)
+
+    def confirm(self, fleet: Fleet) -> bool:
+        """The statement was carried out: the end is final."""
+        fleet.settle_reservation(self.reservation.key)
+        return True
 
 
 Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | Unreserve

@@ -16,7 +16,7 @@ from apportion.apis.errors import LedgerError
 from apportion.apis.identities import NodeName
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
-from apportion.core.operations import Bind, BindShare, ClaimSlice, Operation
+from apportion.core.operations import Bind, BindShare, ClaimSlice, ObjectRef, Operation
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -56,10 +56,18 @@ class Statement(msgspec.Struct, frozen=True):
             operation.undo(fleet)
 
     def waves(self) -> tuple[tuple[Operation, ...], ...]:
-        """In which order operations are written: each after those of this statement that it names in `after`."""
-        if len(self.operations) == 1:
-            return (self.operations,)
+        """In which order operations are written: each after those of this statement that it names in `after`.
+
+        Ends of pods that it names have to be awaited before its wave is written (see `events_before`). Raises
+        LedgerError for anything else that this statement does not write: nobody could tell when it is there.
+        """
         left = self.operations
+        if len(left) == 1 and not left[0].after:
+            return (left,)
+        known = {operation.confirmed_by for operation in left}
+        unknown = [ref for each in left for ref in each.after if not ref.kind.is_event and ref not in known]
+        if unknown:
+            raise LedgerError("UnknownReference", f"the statement does not write {unknown[0]}, but waits for it")
         waves: list[tuple[Operation, ...]] = []
         while left:
             unwritten = {operation.confirmed_by for operation in left}
@@ -69,3 +77,8 @@ class Statement(msgspec.Struct, frozen=True):
             waves.append(tuple(itertools.compress(left, ready)))
             left = tuple(operation for operation, done in zip(left, ready, strict=True) if not done)
         return tuple(waves)
+
+
+def events_before(wave: tuple[Operation, ...]) -> tuple[ObjectRef, ...]:
+    """What the cluster has to show before a wave is written."""
+    return tuple(dict.fromkeys(ref for operation in wave for ref in operation.after if ref.kind.is_event))

@@ -1,14 +1,17 @@
 """Carrying out a statement: its operations are written in waves, claims and volumes before the binding.
 
-Before every write the leader asks its own clock whether the lease still holds. When a write fails or its answer is
-lost, the actual state is read from the server, and only then is the assumption kept or undone. Whatever a crash leaves
-behind is found by the next leader: a claim under a deterministic name, of a pod that still waits.
+An operation that waits for the end of a pod is written when the view has shown that end; if that takes too long, the
+statement has failed. Before every write the leader asks its own clock whether the lease still holds. When a write fails
+or its answer is lost, the actual state is read from the server, and only then is the assumption kept or undone.
+Whatever a crash leaves behind is found by the next leader: a claim under a deterministic name, of a pod that still
+waits, or a pod that terminates.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,18 +22,24 @@ from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.core.operations import Bind, BindShare, ObjectRef, Operation
-from apportion.core.statement import Statement
+from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
-from apportion.scheduler.writers import pod_of, writers
+from apportion.scheduler.pod_ends import PodEnds
+from apportion.scheduler.writers import FLEET_ONLY, check, pod_of, writers
 
 log = logging.getLogger(__name__)
 
 CONCURRENT = 64
 TRUTH_RETRY_SECONDS = 0.5
+POD_END_SECONDS = 300.0  # for pods that were evicted; most have a grace period of 30 s
 
 
 class LeaseLost(Exception):
     """Nothing more may be written: the lease has expired, or is about to be given back."""
+
+
+class PodStays(Exception):
+    """A pod that a statement waits for has not terminated in time."""
 
 
 class BindResult(Enum):
@@ -59,9 +68,18 @@ class Committer:
     """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does."""
 
     def __init__(
-        self, client: Client, *, namespace: str, holds: Callable[[], bool], concurrent: int = CONCURRENT
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        holds: Callable[[], bool],
+        pod_ends: PodEnds,
+        pod_end_seconds: float = POD_END_SECONDS,
+        concurrent: int = CONCURRENT,
     ) -> None:
         self._client = client
+        self._pod_ends = pod_ends
+        self._pod_end_seconds = pod_end_seconds
         self._namespace = namespace
         self._holds = holds
         self._writers = writers(client, namespace)
@@ -73,15 +91,24 @@ class Committer:
         self._closed = True
 
     async def commit(self, statement: Statement) -> CommitResult:
-        """Write a statement, all of it as far as the server lets us."""
-        async with self._slots:
-            if self._closed:
-                raise LeaseLost
-            with metrics.COMMIT_SECONDS.time():
-                return await self._commit(statement)
+        """Write a statement, all of it as far as the server lets us.
+
+        Raises LedgerError, with nothing written, for a statement that can never be written.
+        """
+        check(statement.operations, self._writers)
+        waves = deque(statement.waves())
+        try:
+            while waves:
+                await self._wait_before(waves[0])
+                await self._write_until_next_wait(waves)
+        except (errors.ClusterError, PodStays) as error:
+            log.warning("pod %s to node %s: %s", statement.group.name, _nodes(statement), error)
+            return await self._truth(statement, str(error))
+        return CommitResult({bind.uid: BindResult.BOUND for bind in statement.binds}, _written(statement))
 
     async def exists(self, operation: Operation) -> bool:
         """Does the server have what the operation wrote?"""
+        check((operation,), self._writers)
         return await self._writers[type(operation)].exists(operation)
 
     async def release(self, claims: list[AllocationClaim]) -> None:
@@ -95,20 +122,28 @@ class Committer:
             except (errors.NotFound, errors.Conflict):
                 continue
 
-    async def _commit(self, statement: Statement) -> CommitResult:
-        try:
-            for wave in statement.waves():
-                await _all([self._write(operation) for operation in wave])
-        except errors.ClusterError as error:
-            log.warning("pod %s to node %s: %s", statement.group.name, _nodes(statement), error)
-            return await self._truth(statement, str(error))
-        return CommitResult({bind.uid: BindResult.BOUND for bind in statement.binds}, _written(statement))
+    async def _wait_before(self, wave: tuple[Operation, ...]) -> None:
+        """Without a slot: others are written meanwhile."""
+        uids = [PodUID(ref.name) for ref in events_before(wave)]
+        late = await self._pod_ends.wait(uids, self._pod_end_seconds) if uids else None
+        if late is not None:
+            raise PodStays(f"pod with uid {late} has not terminated within {self._pod_end_seconds:.0f} s")
+
+    async def _write_until_next_wait(self, waves: deque[tuple[Operation, ...]]) -> None:
+        async with self._slots:
+            if self._closed:
+                raise LeaseLost
+            with metrics.COMMIT_SECONDS.time():
+                await self._write_all(waves.popleft())
+                while waves and not events_before(waves[0]):
+                    await self._write_all(waves.popleft())
+
+    async def _write_all(self, wave: tuple[Operation, ...]) -> None:
+        await _all([self._write(operation) for operation in wave if not isinstance(operation, FLEET_ONLY)])
 
     async def _write(self, operation: Operation) -> None:
-        writer = self._writers.get(type(operation))
-        if writer is not None:
-            self._check()
-            await writer.write(operation)
+        self._check()
+        await self._writers[type(operation)].write(operation)
 
     async def _truth(self, statement: Statement, reason: str) -> CommitResult:
         """What the server has, asked until it answers or the lease is lost; asking once needs no lease."""

@@ -22,6 +22,7 @@ from apportion.scheduler.events import Reporter
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
+from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.settings import Settings
 from apportion.view.informers import Informers
 from apportion.view.view import View
@@ -52,7 +53,11 @@ class Leader:
         self._leftovers = Leftovers(
             client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
         )
-        self._committer = Committer(client, namespace=settings.installation.namespace, holds=election.holds)
+        pod_ends = PodEnds(self.view)
+        informers.pods.on_change(pod_ends.changed)
+        self._committer = Committer(
+            client, namespace=settings.installation.namespace, holds=election.holds, pod_ends=pod_ends
+        )
         policy = Policy.named(settings.policy)
         self._lost_claims = LostClaims(
             client,

@@ -6,9 +6,11 @@ actual state.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, new_claim
+from apportion.apis.errors import LedgerError
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
@@ -16,7 +18,10 @@ from apportion.apis.request import Request
 from apportion.apis.volumes import SELECTED_NODE, PersistentVolume
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.core.operations import Bind, BindVolume, ClaimSlice, Evict, Operation, Reserve
+from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Evict, Operation, Reserve, Unreserve
+
+FLEET_ONLY: tuple[type[Operation], ...] = (Unreserve,)  # nothing of them is on the server
+NOT_YET: dict[type[Operation], str] = {BindShare: "no component binds pods with a share of a GPU yet"}
 
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
 
@@ -40,6 +45,14 @@ def writers(client: Client, namespace: str) -> dict[type[Operation], Writer[Any]
         Evict: EvictionWriter(client),
         Reserve: NominationWriter(client),
     }
+
+
+def check(operations: Iterable[Operation], known: Mapping[type[Operation], object]) -> None:
+    """Raises LedgerError if one of them cannot be written, before any of them is."""
+    for operation in operations:
+        kind = type(operation)
+        if kind not in known and kind not in FLEET_ONLY:
+            raise LedgerError("NotWritable", f"{kind.__name__}: {NOT_YET.get(kind, 'there is no writer for it')}")
 
 
 class ClaimWriter:
@@ -153,7 +166,7 @@ class EvictionWriter:
 
 
 class NominationWriter:
-    """A reservation is written down as the pod's nominated node, so that the next leader keeps it."""
+    """A reservation is written down as the pod's nominated node. The view does not read it back yet (see `Reserve`)."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

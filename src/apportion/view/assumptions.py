@@ -83,6 +83,9 @@ class Assumptions:
         return [self._assumed[key] for key in self._pending.overdue(seconds)]
 
     def _written(self, operation: Operation) -> None:
+        if operation.confirmed_by is None:  # nothing will be shown
+            operation.confirm(self._fleet)
+            return
         key = str(operation.confirmed_by)
         if key in self._assumed:
             self._pending.written(key)

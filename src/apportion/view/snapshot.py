@@ -1,12 +1,14 @@
 """The fleet and who waits, as a file: to decide elsewhere or later on what a cluster was.
 
 Plain JSON with a version. It has what decisions need and nothing else: no environment variables, no annotations, no
-images or commands. A fleet that was saved and loaded decides the same.
+images or commands. A fleet that was saved and loaded decides the same, under the policy that was saved with it: its
+request mix is part of the file. A snapshot without a policy (only the running scheduler knows its mix) loads with a
+policy that has learned nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,11 +16,13 @@ import msgspec
 from apportion.apis.errors import InputError
 from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.installation import Installation
-from apportion.apis.request import Request
+from apportion.apis.request import POLICIES, Request
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
 from apportion.core.node import NodeState
+from apportion.core.placement.request_mix import Mix, SavedMix
+from apportion.core.policies import FRAGMENTATION, Policy
 from apportion.core.volumes import Storage
 from apportion.view.view import View
 
@@ -31,6 +35,7 @@ class Loaded:
 
     fleet: Fleet
     waiting: tuple[Request, ...]
+    policy: Policy
 
 
 class _Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,14 +73,16 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     sharing: bool = True
     reservation_namespace: str = Installation.reservation_namespace
     waiting: tuple[Request, ...] = ()
+    policy: str = FRAGMENTATION
+    mix: SavedMix | None = None
 
 
-def save(view: View) -> bytes:
+def save(view: View, policy: Policy | None = None) -> bytes:
     waiting = (each.reading.request for each in view.waiting if each.reading.problem is None)
-    return save_fleet(view.fleet, (request for request in waiting if request is not None))
+    return save_fleet(view.fleet, [request for request in waiting if request is not None], policy)
 
 
-def save_fleet(fleet: Fleet, waiting: Iterable[Request] = ()) -> bytes:
+def save_fleet(fleet: Fleet, waiting: Sequence[Request] = (), policy: Policy | None = None) -> bytes:
     models: dict[int, int] = {}  # by identity: equal models are one object, and they are large
     table: list[Model] = []
     for node in fleet.nodes.values():
@@ -95,6 +102,8 @@ def save_fleet(fleet: Fleet, waiting: Iterable[Request] = ()) -> bytes:
         sharing=fleet.sharing,
         reservation_namespace=fleet.reservation_namespace,
         waiting=tuple(waiting),
+        policy=policy.name if policy is not None else FRAGMENTATION,
+        mix=policy.mix.save(request.uid for request in waiting) if policy is not None else None,
     )
     return msgspec.json.encode(plain, order="deterministic")
 
@@ -120,7 +129,8 @@ def load(data: bytes, catalog: Catalog | None = None) -> Loaded:
         _add_pods(fleet, node)
     for reservation in found.reservations:
         fleet.reserve(reservation)
-    return Loaded(fleet, found.waiting)
+    mix = Mix.load(found.mix) if found.mix is not None else None
+    return Loaded(fleet, found.waiting, Policy(found.policy, mix))
 
 
 def _node(fleet: Fleet, node: NodeState, models: dict[int, int]) -> _Node:
@@ -154,6 +164,8 @@ def _decoded(data: bytes) -> _Snapshot:
         raise InputError(
             "snapshot", found.apportion_snapshot, f"this program reads version {VERSION}", code="InvalidSnapshot"
         )
+    if found.policy not in POLICIES:
+        raise InputError("snapshot", found.policy, "is not a known policy", code="InvalidSnapshot")
     if any(not 0 <= gpu.model < len(found.models) for node in found.nodes for gpu in node.gpus):
         raise InputError("snapshot", "models", "a GPU has an unknown model", code="InvalidSnapshot")
     return found

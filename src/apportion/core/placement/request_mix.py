@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from apportion.apis import names
 from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
@@ -29,14 +31,29 @@ class RequestKind(NamedTuple):
     products: tuple[str, ...] | None = None
 
 
+class SavedMix(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A mix as plain data: what tables are made from, and what was counted since."""
+
+    weights: tuple[tuple[RequestKind, int], ...] = ()
+    counts: tuple[tuple[RequestKind, int], ...] = ()
+    fresh: int = 0
+    seen: tuple[PodUID, ...] = ()
+    learning: bool = True
+
+
 class Mix:
-    """The histogram. `generation` grows when it has changed enough for tables made from it to be stale."""
+    """The histogram: `weights` with their `total`, as of the last `generation`.
+
+    A generation begins when enough has been counted to make tables anew, so tables depend on the generation alone.
+    """
 
     def __init__(self, *, learning: bool = True) -> None:
         self.weights: dict[RequestKind, int] = {}
         self.total = 0
         self.generation = 0
         self.learning = learning
+        self._counts: dict[RequestKind, int] = {}
+        self._counted = 0
         self._seen: set[PodUID] = set()
         self._fresh = 0
 
@@ -46,6 +63,25 @@ class Mix:
         mix = Mix(learning=False)
         for request in requests:
             mix._count(kind_of(request))
+        mix._publish()
+        return mix
+
+    def save(self, uids: Iterable[PodUID]) -> SavedMix:
+        """As plain data. Of the pods that were counted, only these are remembered."""
+        return SavedMix(
+            weights=tuple(sorted(self.weights.items(), key=_order)),
+            counts=tuple(sorted(self._counts.items(), key=_order)),
+            fresh=self._fresh,
+            seen=tuple(sorted(self._seen.intersection(uids))),
+            learning=self.learning,
+        )
+
+    @staticmethod
+    def load(saved: SavedMix) -> Mix:
+        mix = Mix(learning=saved.learning)
+        mix.weights, mix._counts = dict(saved.weights), dict(saved.counts)
+        mix.total, mix._counted = sum(mix.weights.values()), sum(mix._counts.values())
+        mix._fresh, mix._seen = saved.fresh, set(saved.seen)
         mix.generation = 1
         return mix
 
@@ -57,20 +93,29 @@ class Mix:
         self._seen.add(request.uid)
         self._count(kind_of(request))
         self._fresh += 1
-        if self.total >= _WINDOW * _WEIGHT:
+        if self._counted >= _WINDOW * _WEIGHT:
             self._halve()
         # Tables are made anew when a quarter of what they would be made from is new.
-        if self._fresh * 4 * _WEIGHT >= self.total or self._fresh >= _WINDOW // 8:
+        if self._fresh * 4 * _WEIGHT >= self._counted or self._fresh >= _WINDOW // 8:
             self._fresh = 0
-            self.generation += 1
+            self._publish()
 
     def _count(self, kind: RequestKind) -> None:
-        self.weights[kind] = self.weights.get(kind, 0) + _WEIGHT
-        self.total += _WEIGHT
+        self._counts[kind] = self._counts.get(kind, 0) + _WEIGHT
+        self._counted += _WEIGHT
+
+    def _publish(self) -> None:
+        self.weights, self.total = dict(self._counts), self._counted
+        self.generation += 1
 
     def _halve(self) -> None:
-        self.weights = {kind: weight // 2 for kind, weight in self.weights.items() if weight > 1}
-        self.total = sum(self.weights.values())
+        self._counts = {kind: weight // 2 for kind, weight in self._counts.items() if weight > 1}
+        self._counted = sum(self._counts.values())
+
+
+def _order(entry: tuple[RequestKind, int]) -> tuple[object, ...]:
+    kind, _ = entry
+    return (*kind[:3], kind.products or (), kind.products is None)
 
 
 def kind_of(request: Request) -> RequestKind:

@@ -141,6 +141,7 @@ def _expectation(expect: Expect, pods: Mapping[str, Job], nodes: Mapping[str, Sc
         *(("together", group) for group in expect.together),
         *(("apart", group) for group in expect.apart),
     ]
+    _company(expect)
     for key, named in mentioned:
         for name in named:
             if name not in pods:
@@ -153,6 +154,13 @@ def _expectation(expect: Expect, pods: Mapping[str, Job], nodes: Mapping[str, Sc
         for name in named:
             if name not in nodes:
                 raise InputError(f"expect.{key}", name, f"must be one of the nodes {', '.join(nodes) or 'none'}")
+
+
+def _company(expect: Expect) -> None:
+    for key, groups in (("together", expect.together), ("apart", expect.apart)):
+        for number, group in enumerate(groups):
+            if not group:
+                raise InputError(f"expect.{key}[{number}]", group, "must name jobs or pods of jobs")
 
 
 def _one_pod(expect: Expect, pods: Mapping[str, Job]) -> None:

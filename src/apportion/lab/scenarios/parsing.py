@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from apportion.apis.errors import InputError
-from apportion.lab.scenarios import checks
+from apportion.lab.scenarios import checks, printable
 from apportion.lab.scenarios.schema import Expect, Job, Scenario, ScenarioNode, ScenarioPart
 
 T = TypeVar("T", bound=ScenarioPart)
@@ -22,6 +22,7 @@ def parse(raw: Any) -> Scenario:
     """Nodes, jobs and expectation are converted one by one, so that an error can name which of them is wrong."""
     if not isinstance(raw, dict):
         raise InputError("scenario", raw, "must be a mapping with name, nodes, jobs and expect")
+    printable.check(raw)
     checks.supported(raw)
     nodes, jobs, expect = raw.get("nodes", {}), raw.get("jobs", []), raw.get("expect")
     if not isinstance(nodes, dict):
