@@ -11,8 +11,9 @@ from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.identities import NO_NODE, ClaimName
 from apportion.apis.request import Request, SliceWant
 from apportion.core.facts import HeldSlice
-from apportion.core.filters import nodes, resources, storage
+from apportion.core.filters import Checks, gpus, resources
 from apportion.core.fleet import Fleet
+from apportion.core.ledger import Gpu
 from apportion.core.node import NodeState
 
 
@@ -41,23 +42,30 @@ def missing(request: Request, held: tuple[HeldSlice, ...]) -> list[SliceWant]:
     return [want for want in request.slices if claim_name(request.uid, want.container, want.index) not in keys]
 
 
-def _overlapped(fleet: Fleet, held: HeldSlice) -> bool:
-    gpu = fleet.nodes[fleet.gpu_nodes[held.gpu]].gpus[held.gpu]
-    return any(key != held.key and other.placement.overlaps(held.placement) for key, other in gpu.slices.items())
-
-
 def _against(fleet: Fleet, node: NodeState, request: Request, held: tuple[HeldSlice, ...]) -> str | None:
+    """The rules for any pod and any node; only the places of these slices are given instead of searched."""
     if not node.ready:
         return f"the agent of node {node.name} is not ready"
     reason = (
-        nodes.against(node, request)
-        or resources.against(node, request)
+        Checks(fleet, request).against_node(node)
+        or gpus.against_slicing(node)
         or resources.against_gpu_resources(node, request)
-        or storage.anywhere(fleet, request)
-        or storage.against(fleet, node, request)
     )
     if reason is not None:
         return f"node {node.name} is no longer suitable ({reason.code})"
-    if any(_overlapped(fleet, each) for each in held):
+    problems = (_against_gpu(node.gpus[each.gpu], each) for each in held)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _against_gpu(gpu: Gpu, held: HeldSlice) -> str | None:
+    if not gpu.facts.healthy:
+        return f"GPU {gpu.uuid} is not healthy"
+    if not gpu.facts.mig:
+        return f"GPU {gpu.uuid} is not in MIG mode"
+    if not gpu.takes_slices:
+        return f"GPU {gpu.uuid} is allocated whole or shared"
+    if any(key != held.key and other.placement.overlaps(held.placement) for key, other in gpu.slices.items()):
         return "another claim overlaps them"
+    if not gpu.legal_beside_others(held):
+        return f"{held.placement.profile} at {held.placement.start} is not a legal placement on GPU {gpu.uuid}"
     return None

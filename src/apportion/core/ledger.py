@@ -109,6 +109,14 @@ class Gpu:
             self.state = self.grid.take(self.state, shape, held.placement.start)
         return held
 
+    def legal_beside_others(self, held: HeldSlice) -> bool:
+        """A slice that is recorded here could have been placed there with all others in place."""
+        others = Gpu(self.facts)
+        for key, other in self.slices.items():
+            if key != held.key:
+                others.adopt_slice(other)
+        return others._enter(held.placement)
+
     def add_share(self, key: str, mib: int) -> None:
         if key in self.shares:
             raise LedgerError("DuplicateKey", f"share {key} is already on GPU {self.uuid}")
@@ -161,8 +169,7 @@ class Gpu:
             if not self._enter(self.slices[key].placement):
                 self.strays.add(key)
         for key in self.strays:
-            placement = self.slices[key].placement
-            self.state |= (((1 << placement.size) - 1) << placement.start) & self.grid.full
+            self.state |= self._units(self.slices[key].placement)
 
     def _enter(self, placement: SlicePlacement) -> bool:
         """Put a slice on its place if it is legal there; a stray's units are blocked after the legal ones."""
@@ -173,3 +180,8 @@ class Gpu:
         if legal and shape is not None:
             self.state = self.grid.put(self.state, shape, placement.start)
         return legal
+
+    def _units(self, placement: SlicePlacement) -> int:
+        """The units of the GPU that a slice covers; a claim may say anything about its size."""
+        first, end = (min(max(0, unit), self.grid.units) for unit in (placement.start, placement.start + placement.size))
+        return (1 << end) - (1 << first) if first < end else 0

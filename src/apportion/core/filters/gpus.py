@@ -29,11 +29,17 @@ def against(node: NodeState, request: Request) -> Reason | None:
     return reason or resources.against_gpu_resources(node, request)
 
 
-def against_slices(node: NodeState, request: Request) -> Reason | None:
+def against_slicing(node: NodeState) -> Reason | None:
+    """Why no slice at all can be created on this node."""
     if node.facts is None or node.facts.labels.get(names.MIG_CAPABLE_LABEL) != "true":
         return Reason(Code.NOT_MIG_CAPABLE)
-    if not node.ready:
-        return Reason(Code.AGENT_NOT_READY)
+    return None if node.ready else Reason(Code.AGENT_NOT_READY)
+
+
+def against_slices(node: NodeState, request: Request) -> Reason | None:
+    reason = against_slicing(node)
+    if reason is not None:
+        return reason
     wants = [want.profile for want in request.slices]
     missing = first_missing(node, wants)
     if missing is not None:
