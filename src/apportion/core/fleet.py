@@ -168,13 +168,16 @@ class Fleet:
         self._drop_pod(uid)
 
     def set_devices(self, node: NodeName, devices: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> None:
-        """Which whole GPUs pods of a node have by the kubelet's record; for other pods any free ones are assumed."""
+        """Which GPUs pods of a node hold by the kubelet's record: whole, or as a reservation for pods that share them.
+
+        For other pods with whole GPUs any free ones are assumed.
+        """
         state = self.nodes.get(node)
         known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
         if state is None:
             return
         same = all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items())
-        if same and not state.lacks_devices:
+        if same and not state.lacks_devices and not state.forgets_reservation(known):
             return
         self._note(self._restore_gpus, node, _offer_of(state))
         state.reassign_devices(known)

@@ -27,7 +27,18 @@ class Use(StrEnum):
 class Gpu:
     """One GPU's ledger."""
 
-    __slots__ = ("facts", "grid", "memory_mib", "shared_mib", "shares", "slices", "state", "strays", "whole")
+    __slots__ = (
+        "facts",
+        "grid",
+        "memory_mib",
+        "reservation",
+        "shared_mib",
+        "shares",
+        "slices",
+        "state",
+        "strays",
+        "whole",
+    )
 
     def __init__(self, facts: GpuFacts) -> None:
         self.facts = facts
@@ -39,6 +50,7 @@ class Gpu:
         self.shares: dict[str, int] = {}
         self.shared_mib = 0
         self.whole: str | None = None
+        self.reservation: str | None = None  # the pod that holds the GPU for pods that share it
 
     @property
     def uuid(self) -> DeviceUUID:
@@ -48,23 +60,30 @@ class Gpu:
     def use(self) -> Use:
         if self.slices:
             return Use.SLICED
-        if self.shares:
+        if self.shares or self.reservation is not None:
             return Use.SHARED
         return Use.FREE if self.whole is None else Use.WHOLE
 
     @property
     def takes_slices(self) -> bool:
-        return self.facts.mig and self.facts.healthy and not self.shares and self.whole is None
+        return self.facts.mig and self.facts.healthy and not self.shares and not self.held
 
     @property
     def takes_whole(self) -> bool:
-        return not self.facts.mig and self.facts.healthy and self.whole is None and not self.shares and not self.slices
+        return not self.facts.mig and self.facts.healthy and not self.held and not self.shares and not self.slices
+
+    @property
+    def held(self) -> bool:
+        """A pod holds the device, for itself or as a reservation."""
+        return self.whole is not None or self.reservation is not None
 
     @property
     def free_mib(self) -> int:
         """Memory that a new share may take."""
         if self.facts.mig or not self.facts.healthy or self.whole is not None or self.slices:
             return 0
+        if self.reservation is not None and not self.shares:
+            return 0  # what its sharers use is not known
         return max(0, self.memory_mib - self.shared_mib)
 
     @property
@@ -160,6 +179,7 @@ class Gpu:
             "shares": [[key, self.shares[key]] for key in sorted(self.shares)],
             "shared": self.shared_mib,
             "whole": self.whole,
+            "reservation": self.reservation,
         }
 
     def _rebuild(self) -> None:
@@ -169,7 +189,8 @@ class Gpu:
             if not self._enter(self.slices[key].placement):
                 self.strays.add(key)
         for key in self.strays:
-            self.state |= self._units(self.slices[key].placement)
+            placement = self.slices[key].placement
+            self.state |= self.grid.units_of(placement.start, placement.size)
 
     def _enter(self, placement: SlicePlacement) -> bool:
         """Put a slice on its place if it is legal there; a stray's units are blocked after the legal ones."""
@@ -180,8 +201,3 @@ class Gpu:
         if legal and shape is not None:
             self.state = self.grid.put(self.state, shape, placement.start)
         return legal
-
-    def _units(self, placement: SlicePlacement) -> int:
-        """The units of the GPU that a slice covers; a claim may say anything about its size."""
-        first, end = (min(max(0, unit), self.grid.units) for unit in (placement.start, placement.start + placement.size))
-        return (1 << end) - (1 << first) if first < end else 0

@@ -41,7 +41,8 @@ _SLICES = _NODE | {Happened.SLICE_FREED}
 _PODS_END = _NODE | {Happened.POD_GONE}
 _PODS_COME = _NODE | {Happened.POD_CAME}
 _STORAGE = _NODE | {Happened.STORAGE_CHANGED}
-_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE
+_NAMESPACES = frozenset({Happened.NAMESPACE_CHANGED})  # their labels select pods of an affinity term
+_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE | _NAMESPACES
 
 
 @dataclass(frozen=True)
@@ -151,14 +152,14 @@ class Code(StrEnum):
     NEAR = Row(
         "PodAffinity",
         "{does} not match the pod's pod affinity",
-        helped_by=_PODS_COME,
+        helped_by=_PODS_COME | _NAMESPACES,
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's required pod affinity", relaxations.without_affinity),
     )
     APART = Row(
         "PodAntiAffinity",
         "{does} not match the pod's pod anti-affinity",
-        helped_by=_PODS_END,
+        helped_by=_PODS_END | _NAMESPACES,
         scope=Scope.FLEET,
         relaxation=Relaxation("relax the pod's required pod anti-affinity", relaxations.without_anti_affinity),
         ends_pods=True,
@@ -166,7 +167,7 @@ class Code(StrEnum):
     KEPT_APART = Row(
         "ExistingPodAntiAffinity",
         "{has} pods whose anti-affinity excludes the pod",
-        helped_by=_PODS_END,
+        helped_by=_PODS_END | _NAMESPACES,
         scope=Scope.FLEET,
         ends_pods=True,
     )

@@ -9,6 +9,7 @@ from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
 from apportion.apis.identities import PodUID
+from apportion.core.catalog import LARGEST_UNITS
 from apportion.core.facts import SlicePlacement
 from apportion.core.ledger import Gpu as Ledger
 from apportion.core.node import NodeState
@@ -29,7 +30,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of a node with its slices. Without units it is not in MIG mode: `owner` has it whole."""
+    """One GPU of a node with its slices.
+
+    Without units it is not in MIG mode: `owner` has it whole, or holds it for pods that share it (`reserved`).
+    """
 
     uuid: str
     model: str
@@ -37,6 +41,7 @@ class Gpu:
     slices: tuple[Slice, ...]
     owner: str = ""
     healthy: bool = True
+    reserved: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,9 @@ def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
         model=gpu.facts.model.product_names[0] if gpu.facts.model.product_names else gpu.facts.model.id,
         units=gpu.grid.units if gpu.facts.mig else 0,
         slices=tuple(sorted(slices, key=lambda piece: piece.start)),
-        owner=_pod_name(view, gpu.whole or ""),
+        owner=_pod_name(view, gpu.whole or gpu.reservation or ""),
         healthy=gpu.facts.healthy,
+        reserved=gpu.whole is None and gpu.reservation is not None,
     )
 
 
@@ -93,7 +99,8 @@ def _fixed(view: View, gpu: Accelerator) -> Gpu:
         Slice(piece.profile, piece.start, piece.size, _pod_name(view, piece.pod_uid), IN_USE if piece.pod_uid else "")
         for piece in gpu.fixed
     )
-    return Gpu(gpu.uuid, gpu.model, max(piece.start + piece.size for piece in slices), slices, healthy=gpu.healthy)
+    units = min(LARGEST_UNITS, max(piece.start + piece.size for piece in slices))
+    return Gpu(gpu.uuid, gpu.model, units, slices, healthy=gpu.healthy)
 
 
 def _note(node: NodeState) -> str:

@@ -38,7 +38,7 @@ class View:
         self.fleet.sharing = False  # pods with a share of a GPU cannot be bound yet
         self.changes = ChangeLog()
         self.waiting = WaitingPods()
-        self.namespaces = Namespaces(self.fleet)
+        self.namespaces = Namespaces(self.fleet, self.changes)
         self.assumptions = Assumptions(self.fleet, self.changes, now)
         self.volumes = Volumes(self.fleet, self.changes, self.assumptions) if volumes else None
         self.accelerators = Accelerators(self.fleet, self.changes)
