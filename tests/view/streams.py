@@ -24,6 +24,7 @@ from apportion.apis.pods import Pod
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from apportion.view.view import View
 from tests.builders import accelerators, claims, nodes, pods, volumes
+from tests.view import edits
 
 Json = dict[str, Any]
 
@@ -166,7 +167,7 @@ class Stream:
             (14, self._bind),
             (8, self._fill),
             (4, self._reservation_pod),
-            (6, self._claims_only),
+            (10, self._claims_only),
             (10, self._pod_goes_on),
             (6, self._remove_pod),
             (5, self._change_claim),
@@ -332,16 +333,23 @@ class Stream:
 
     def _claims_only(self) -> None:
         """A leader dies between claims and binding."""
-        pod = self._pick(lambda pod: not pod["spec"].get("nodeName") and not _deleting(pod) and bool(_profiles(pod)))
-        if pod is not None:
-            self._claim(pod, complete=self._chance(0.7), tries=20 if self._chance(0.7) else 1)
+        if self._chance(0.5):
+            self._count += 1
+            made = pod(f"p{self._count}", {"mig.das.com/1g.5gb": self._dice.choice((1, 2))})
+            self.cluster.put(PODS, made)
+            self._claim(made, complete=self._chance(0.7), tries=20)
+            return
+        found = self._pick(lambda pod: not pod["spec"].get("nodeName") and not _deleting(pod) and bool(_profiles(pod)))
+        if found is not None:
+            self._claim(found, complete=self._chance(0.7), tries=20 if self._chance(0.7) else 1)
 
     def _claim(self, pod: Json, *, complete: bool = True, tries: int = 1) -> str:
         """Claims for the pod's slices on places that may be taken already, after so many tries; gives their node."""
         wanted = _profiles(pod)
         if not wanted:
             return ""
-        node = self._dice.choice(("n1", "n1", "n2", "n3"))
+        usable = [name for name in ("n1", "n2", "n3") if tries > 1 and self._usable(name)]
+        node = self._dice.choice(usable or ("n1", "n1", "n2", "n3"))
         for index, profile in enumerate(wanted if complete else wanted[:-1]):
             home = self._any_node() if self._chance(0.03) else node
             numbers = [number for number, flavour in enumerate(GPUS[home]) if flavour == "mig"] or [0]
@@ -352,6 +360,13 @@ class Stream:
                     break
             self.cluster.put(CLAIMS, claim(pod, profile, node=home, gpu=uuid, start=start, index=index))
         return node
+
+    def _usable(self, node: str) -> bool:
+        made = self.cluster.all(NODES).get(node)
+        report = self.cluster.all(REPORTS).get(f"{names.DAS_NAMESPACE}/{node}")
+        if made is None or report is None or made["spec"].get("unschedulable") or made["spec"].get("taints"):
+            return False
+        return bool(report["status"]["conditions"][0]["status"] == "True")
 
     def _taken(self, uuid: str, start: int, size: int) -> bool:
         places = [
@@ -369,10 +384,18 @@ class Stream:
         key = _key(pod)
         if not pod["spec"].get("nodeName"):
             gated = pod["spec"].get("schedulingGates") and self._chance(0.7)
-            self.cluster.change(PODS, key, _let_through if gated else _delete)
+            self.cluster.change(PODS, key, edits.let_through if gated else edits.delete)
             return
-        edits = (_run, _run, _end, _delete, _delete_running, _delete_ended, _delete_but_sidecar)
-        self.cluster.change(PODS, key, self._dice.choice(edits))
+        possible = (
+            edits.run,
+            edits.run,
+            edits.end,
+            edits.delete,
+            edits.delete_running,
+            edits.delete_ended,
+            edits.delete_but_sidecar,
+        )
+        self.cluster.change(PODS, key, self._dice.choice(possible))
 
     def _remove_pod(self) -> None:
         pod = self._pick(lambda _: True)
@@ -393,7 +416,7 @@ class Stream:
         if act == "remove":
             self.cluster.remove(CLAIMS, key)
         elif act == "delete":
-            self.cluster.change(CLAIMS, key, _delete)
+            self.cluster.change(CLAIMS, key, edits.delete)
         elif act == "use":
             self.cluster.change(CLAIMS, key, lambda obj: obj["status"].update(state="inUse"))
         else:
@@ -450,38 +473,6 @@ def _asked(pod: Json) -> dict[str, str]:
 
 def _deleting(obj: Json) -> bool:
     return "deletionTimestamp" in obj["metadata"]
-
-
-def _delete(obj: Json) -> None:
-    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-
-
-def _let_through(obj: Json) -> None:
-    del obj["spec"]["schedulingGates"]
-
-
-def _run(obj: Json) -> None:
-    obj["status"] = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
-
-
-def _end(obj: Json) -> None:
-    obj["status"]["phase"] = "Succeeded"
-
-
-def _delete_running(obj: Json) -> None:
-    _run(obj)
-    _delete(obj)
-
-
-def _delete_ended(obj: Json) -> None:
-    _delete(obj)
-    ended = {"name": "main", "state": {"terminated": {"exitCode": 0}}}
-    obj["status"] = {"phase": "Running", "containerStatuses": [ended]}
-
-
-def _delete_but_sidecar(obj: Json) -> None:
-    _delete_ended(obj)
-    obj["status"]["initContainerStatuses"] = [{"name": "side", "state": {"running": {}}}]
 
 
 def _key(obj: Json) -> str:
