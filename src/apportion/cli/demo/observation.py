@@ -47,6 +47,7 @@ class Observation:
         try:
             await asyncio.gather(*(informer.synced() for informer in informers))
             async with self._informers.following():
+                await asyncio.gather(*(informer.synced() for informer in self._informers.all))
                 yield
         finally:
             for task in tasks:
