@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from apportion import manifests
-from apportion.admission import review
+from apportion.admission import admission_review
 from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import PARTS, Settings, Webhook
 from apportion.admission.server import AdmissionServer
@@ -46,8 +46,8 @@ from apportion.apis.custom_resources import crds
 from apportion.apis.installation import Installation
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from tests.clusters.embedded import Embedded
-from tests.clusters.waiting import eventually
+from tests.environments.embedded import Embedded
+from tests.environments.waiting import eventually
 
 Json = dict[str, Any]
 AT_ONCE = 16
@@ -78,7 +78,7 @@ async def serve(kubeconfig: str) -> None:
         address, _ = await webhook.bound
         while not webhook.ready():  # noqa: ASYNC110  once, at the start
             await asyncio.sleep(0.05)
-        bare = AdmissionServer({"/bare": lambda question: review.allowed(question.uid)}, webhook.context)
+        bare = AdmissionServer({"/bare": lambda question: admission_review.allowed(question.uid)}, webhook.context)
         print(address, f"127.0.0.1:{await bare.start('127.0.0.1', 0)}", flush=True)
         await asyncio.Event().wait()
 

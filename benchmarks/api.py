@@ -27,10 +27,10 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.load import WATCHERS, Load, until_ready
-from tests.clusters import binaries
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.embedded import Embedded
+from benchmarks.api_load import WATCHERS, Load, until_ready
+from tests.environments import binaries
+from tests.environments.control_plane import ControlPlane
+from tests.environments.embedded import Embedded
 
 EMBEDDED, REAL = "embedded", "kube-apiserver"
 MIB = 1 << 20

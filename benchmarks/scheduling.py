@@ -29,10 +29,10 @@ from typing import Any
 from apportion.apis import names
 from apportion.cluster import access
 from apportion.cluster.client import Client
-from benchmarks import stage
-from tests.clusters import binaries
-from tests.clusters.control_plane import ADMIN, ControlPlane
-from tests.clusters.sandbox import Daemon
+from benchmarks import cluster_objects
+from tests.environments import binaries
+from tests.environments.control_plane import ADMIN, ControlPlane
+from tests.environments.sandbox import Daemon
 
 KUBE, OURS, BEFORE = "kube-scheduler", "apportion", "before"
 GPU, SLICE = "one GPU", "one 1g.10gb slice"
@@ -79,17 +79,17 @@ class Bench:
         self._before = before
 
     async def prepare(self, nodes: int) -> None:
-        await stage.prepare(self._client)
-        await stage.nodes(self._client, nodes)
+        await cluster_objects.prepare(self._client)
+        await cluster_objects.nodes(self._client, nodes)
 
     async def add_agents(self, nodes: int) -> None:
-        await stage.agents(self._client, nodes)
+        await cluster_objects.agents(self._client, nodes)
 
     async def run(self, scheduler: str, pods: str) -> Run:
         name = "default-scheduler" if scheduler == KUBE else names.DAS_SCHEDULER
         if self._before is not None and scheduler != KUBE:
-            await stage.custom_resources(self._client, self._python(scheduler))
-        await stage.pods(self._client, self._pods, name, {names.NVIDIA_GPU: "1"} if pods == GPU else SLICES)
+            await cluster_objects.custom_resources(self._client, self._python(scheduler))
+        await cluster_objects.pods(self._client, self._pods, name, {names.NVIDIA_GPU: "1"} if pods == GPU else SLICES)
         load = os.getloadavg()[0]
         watcher = self._watch()
         writes, busy = await self._writes(), self._api_cpu()
@@ -103,7 +103,7 @@ class Bench:
             daemon.stop(timeout=20)
             watcher.kill()
             watcher.wait()
-        await stage.clear(self._client)
+        await cluster_objects.clear(self._client)
         pods_seen = self._pods
         return Run(
             scheduler=scheduler,
@@ -144,7 +144,7 @@ class Bench:
         deadline = time.monotonic() + EVENTS_WITHIN_SECONDS
         while True:
             daemon.expect_alive()
-            found = await stage.count_events(self._client)
+            found = await cluster_objects.count_events(self._client)
             if found >= self._pods or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(0.5)

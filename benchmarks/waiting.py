@@ -27,9 +27,9 @@ from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
-from benchmarks import stage
-from tests.clusters import binaries
-from tests.clusters.control_plane import ADMIN, ControlPlane
+from benchmarks import cluster_objects
+from tests.environments import binaries
+from tests.environments.control_plane import ADMIN, ControlPlane
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FITS = "fits-"
@@ -46,8 +46,8 @@ async def main(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         )
         try:
             async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=300.0) as client:
-                await stage.prepare(client)
-                await stage.nodes(client, arguments.nodes)
+                await cluster_objects.prepare(client)
+                await cluster_objects.nodes(client, arguments.nodes)
                 measure = functools.partial(_measure, plane, client, arguments)
                 binder = [sys.executable, "-m", "benchmarks.bare_binder", FITS, "node-0000"]
                 results = [await measure("bare binder", binder, explains=False)]
@@ -87,7 +87,7 @@ async def _measure(
         explanations = await _explanations(plane) if explains else None
     finally:
         daemon.stop(timeout=20)
-    await stage.clear(client)
+    await cluster_objects.clear(client)
     seconds.sort()
     return {
         "scheduler": name,
@@ -98,7 +98,7 @@ async def _measure(
 
 
 async def _indexed(client: Client, count: int) -> None:
-    limits = {names.NVIDIA_GPU: str(2 * stage.GPUS)}
+    limits = {names.NVIDIA_GPU: str(2 * cluster_objects.GPUS)}
     for first in range(0, count, 100):
         await asyncio.gather(
             *(_create(client, f"indexed-{n}", limits, {INDEX: str(n)}) for n in range(first, min(first + 100, count)))

@@ -1,7 +1,7 @@
 pytest_plugins = [
     "tests.rules_report",
     "tests.skips_report",
-    "tests.sharing",
-    "tests.clusters.fixtures",
+    "tests.xdist_distribution",
+    "tests.environments.fixtures",
     "tests.contract.rounds",
 ]

@@ -2,7 +2,7 @@
 
 A test cites a rule by its name (`test_s06_...`, `test_d01_d03_...`), a scenario too (`s04 seven of ...`). Outcomes
 go to `.cache/rule-outcomes.json`, one entry a test, so that a run of a part refreshes that part only; tests that a
-whole file no longer has are forgotten. `make rules` prints the table.
+file no longer has are forgotten, and so are files that no longer exist. `make rules` prints the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-REPORT = Path(__file__).parent.parent / ".cache" / "rule-outcomes.json"
+ROOT = Path(__file__).parent.parent
+REPORT = ROOT / ".cache" / "rule-outcomes.json"
 CITATION = re.compile(r"(?<=_)([dsmgqfxrt]\d\d)(?=_|$|\[)")
 SCENARIO = re.compile(r"test_scenario\[((?:[dsmgqfxrt]\d\d )+)")
 
@@ -51,6 +52,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if shared or not _outcomes or session.config.option.collectonly:
         return
     known = json.loads(REPORT.read_text()) if REPORT.exists() else {}
+    known = {test: outcome for test, outcome in known.items() if (ROOT / _file(test)).exists()}
     whole_files = not getattr(session.config.option, "lf", False) and not any(
         "::" in argument for argument in session.config.args
     )

@@ -15,13 +15,13 @@ import pytest
 from apportion import manifests
 from apportion.apis import names
 from apportion.cluster import access
-from tests.clusters import binaries
-from tests.clusters.cluster import Cluster
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.embedded import Embedded
-from tests.clusters.fixtures import require
-from tests.clusters.sandbox_init import SERVICE_ADDRESS
-from tests.clusters.waiting import until
+from tests.environments import binaries
+from tests.environments.cluster import Cluster
+from tests.environments.control_plane import ControlPlane
+from tests.environments.embedded import Embedded
+from tests.environments.fixtures import require
+from tests.environments.sandbox_init import SERVICE_ADDRESS
+from tests.environments.waiting import until
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real)])

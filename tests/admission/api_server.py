@@ -60,7 +60,6 @@ async def replica(client: Client, settings: Settings = SETTINGS) -> AsyncIterato
 
 def kind_of(server: ApiServer, manifest: dict[str, Any]) -> Kind:
     """The kind of a manifest as a client names it."""
-    group, _, version = manifest["apiVersion"].rpartition("/")
-    found = server.registry.by_kind(group, version, manifest["kind"])
+    found = server.registry.by_api_version(manifest["apiVersion"], manifest["kind"])
     assert found is not None
     return Kind(found.group, found.version, found.plural, found.kind, found.namespaced)

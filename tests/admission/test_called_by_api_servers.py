@@ -16,11 +16,11 @@ from apportion.apis import names
 from tests.admission.accounts import plane, refusals, remove_workloads, separate_cluster
 from tests.admission.samples import both, resources
 from tests.builders.pods import container, pod
-from tests.clusters.api import RefusedError
-from tests.clusters.cluster import Cluster
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.sandbox_init import SERVICE_ADDRESS
-from tests.clusters.waiting import until
+from tests.environments.api import RefusedError
+from tests.environments.cluster import Cluster
+from tests.environments.control_plane import ControlPlane
+from tests.environments.sandbox_init import SERVICE_ADDRESS
+from tests.environments.waiting import until
 
 pytestmark = pytest.mark.kubectl
 __all__ = ["separate_cluster"]  # a fixture, found by name

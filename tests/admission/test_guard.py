@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apportion.admission import guard, review
-from apportion.admission.review import Question
+from apportion.admission import admission_review, guard
+from apportion.admission.admission_review import Question
 from apportion.apis.errors import RequestError
 from apportion.apis.installation import Installation
 from tests.admission.reviews import review as asked
@@ -21,7 +21,7 @@ CDI = {"cdi.k8s.io/mine": "nvidia.com/gpu=all"}
 
 
 def question(obj: dict[str, Any], **request: Any) -> Question:
-    return review.parse(msgspec.json.encode(asked(obj, **request)))
+    return admission_review.parse(msgspec.json.encode(asked(obj, **request)))
 
 
 def judged(obj: dict[str, Any], **request: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apportion.admission.mechanism import Mechanism, decide, preference
 from apportion.admission.offers import Offers
+from apportion.admission.static_or_dynamic import Mechanism, decide, preference
 from apportion.apis.errors import RequestError
 from tests.admission.samples import both, created, patch, resources
 from tests.builders.pods import container, pod

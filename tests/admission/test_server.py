@@ -13,16 +13,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from apportion.admission import reviewing
+from apportion.admission import slice_review
+from apportion.admission.admission_review import Question, ReviewAnswer
 from apportion.admission.certificates import credentials
 from apportion.admission.certificates.credentials import Credentials, Terms
-from apportion.admission.pods import Surroundings
-from apportion.admission.review import Answer, Question
+from apportion.admission.pods import ClusterFacts
 from apportion.admission.server import AdmissionServer, Limits, Rule
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import OFFERS, both, created, resources
 from tests.builders.pods import container, pod
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 
 NAME = "das-operator-webhook.das-operator.svc"
 TERMS = Terms(credentials.service_names("das-operator-webhook", "das-operator"))
@@ -36,7 +36,7 @@ async def serving(
 ) -> AsyncIterator[tuple[Asker, int, ssl.SSLContext, Credentials]]:
     issued = credentials.issue(TERMS, datetime.now(UTC))
     context = issued.pair.server_context()
-    usual: Rule = lambda question: reviewing.slices(question, lambda _: Surroundings(OFFERS))  # noqa: E731
+    usual: Rule = lambda question: slice_review.answer(question, lambda _: ClusterFacts(OFFERS))  # noqa: E731
     rules = {"/mutate-slices": rule or usual}
     server = AdmissionServer(rules, context, able=able, limits=limits)
     port = await server.start("127.0.0.1", 0)
@@ -197,10 +197,10 @@ async def test_r02_on_stop_requests_in_flight_are_answered() -> None:
     arrived: list[str] = []
     decided = asyncio.Event()
 
-    async def slow(question: Question) -> Answer:
+    async def slow(question: Question) -> ReviewAnswer:
         arrived.append(question.uid)
         await decided.wait()
-        return reviewing.slices(question, lambda _: Surroundings(OFFERS))
+        return slice_review.answer(question, lambda _: ClusterFacts(OFFERS))
 
     async with serving(rule=slow) as (asker, *_):
         asked = [asyncio.create_task(asker.ask(review(SLICED))) for _ in range(20)]
@@ -213,10 +213,10 @@ async def test_r02_reviews_that_wait_for_a_decision_do_not_keep_others_from_bein
     decided = asyncio.Event()
     arrived: list[str] = []
 
-    async def slow(question: Question) -> Answer:
+    async def slow(question: Question) -> ReviewAnswer:
         arrived.append(question.uid)
         await decided.wait()
-        return reviewing.slices(question, lambda _: Surroundings(OFFERS))
+        return slice_review.answer(question, lambda _: ClusterFacts(OFFERS))
 
     limits = Limits(concurrent=1, waiting=3, seconds=30, drain_seconds=0)
     async with serving(limits, rule=slow) as (asker, *_):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.admission import differ
+from apportion.admission import json_diff
 from apportion.apis.errors import InputError
 from tests.admission.samples import A100, both, created, patch, resources, updated
 from tests.builders.pods import container, pod
@@ -25,9 +25,9 @@ DOCUMENTS = st.recursive(
 
 @given(DOCUMENTS, DOCUMENTS)
 def test_d05_a_difference_applied_gives_the_new_document(old: Any, new: Any) -> None:
-    operations = differ.difference({"x": old}, {"x": new})
+    operations = json_diff.difference({"x": old}, {"x": new})
     assert strict(jsonpatch.apply_patch({"x": old}, operations)) == strict({"x": new})
-    assert differ.difference(new, copy.deepcopy(new)) == []
+    assert json_diff.difference(new, copy.deepcopy(new)) == []
 
 
 SPELLINGS = st.sampled_from(

@@ -1,4 +1,4 @@
-"""The webhook process against an API server: certificates, trust, knowledge, readiness."""
+"""The webhook process against an API server: certificates, trust, caches, readiness."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.admission.api_server import ACCESS, SETTINGS, api, replica
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import both, resources
 from tests.builders.pods import container, pod
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 
 HOST = "das-operator-webhook.das-operator.svc"
 SECRET = names.WEBHOOK_CERTIFICATE_SECRET

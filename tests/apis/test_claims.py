@@ -15,6 +15,7 @@ UID = "11111111-2222-3333-4444-555555555555"
 def made() -> AllocationClaim:
     return claims.new_claim(
         name=claims.claim_name(UID, "main", 0),
+        namespace="das-operator",
         profile="1g.5gb+me",
         gpu_uuid="GPU-1",
         start=0,

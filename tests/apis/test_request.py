@@ -10,7 +10,7 @@ import pytest
 from apportion.apis import names
 from apportion.apis.errors import ApportionError, RequestError
 from apportion.apis.pods import Pod
-from apportion.apis.request import Request, SliceWant, parse_pod
+from apportion.apis.request import Request, SliceRequest, parse_pod
 from tests.builders.pods import container
 
 
@@ -32,9 +32,9 @@ SMALL, LARGE = "mig.das.com/1g.5gb", "mig.das.com/2g.10gb"
 def test_s06_a_containers_slices_are_counted_by_profile_name() -> None:
     request = read({"containers": [container("c", limits={LARGE: 1, SMALL: 2})]})
     assert request.slices == (
-        SliceWant("c", ("c",), "1g.5gb", 0),
-        SliceWant("c", ("c",), "1g.5gb", 1),
-        SliceWant("c", ("c",), "2g.10gb", 2),
+        SliceRequest("c", ("c",), "1g.5gb", 0),
+        SliceRequest("c", ("c",), "1g.5gb", 1),
+        SliceRequest("c", ("c",), "2g.10gb", 2),
     )
 
 
@@ -42,7 +42,7 @@ def test_s04_an_init_container_uses_the_slice_of_a_later_one() -> None:
     request = read(
         {"initContainers": [container("i", limits={SMALL: 1})], "containers": [container("c", limits={SMALL: 1})]}
     )
-    assert request.slices == (SliceWant("c", ("i", "c"), "1g.5gb", 0),)
+    assert request.slices == (SliceRequest("c", ("i", "c"), "1g.5gb", 0),)
     assert request.resources == {SMALL: 1}
 
 
@@ -51,9 +51,9 @@ def test_s04_more_slices_in_an_init_container_are_its_own() -> None:
         {"initContainers": [container("i", limits={SMALL: 3})], "containers": [container("c", limits={SMALL: 1})]}
     )
     assert request.slices == (
-        SliceWant("i", ("i",), "1g.5gb", 0),
-        SliceWant("i", ("i",), "1g.5gb", 1),
-        SliceWant("c", ("i", "c"), "1g.5gb", 0),
+        SliceRequest("i", ("i",), "1g.5gb", 0),
+        SliceRequest("i", ("i",), "1g.5gb", 1),
+        SliceRequest("c", ("i", "c"), "1g.5gb", 0),
     )
     assert request.resources == {SMALL: 3}
 
@@ -67,8 +67,8 @@ def test_s04_sidecars_add_up_and_take_over_what_an_init_container_left() -> None
         }
     )
     assert request.slices == (
-        SliceWant("s", ("i", "s"), "1g.5gb", 0),
-        SliceWant("c", ("c",), "1g.5gb", 0),
+        SliceRequest("s", ("i", "s"), "1g.5gb", 0),
+        SliceRequest("c", ("c",), "1g.5gb", 0),
     )
     assert request.resources == {SMALL: 2}
 

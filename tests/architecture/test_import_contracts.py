@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+
+from tests.pocketkube.test_without_gpus import GENERAL
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,12 +42,14 @@ BREACHES = [
     Breach("pocketkube", "pocketkube/api/server.py", "import apportion.apis.names"),
     Breach("pocketkube-loads", "apportion/apis/demand.py", "import apportion.apis.profiles"),
     Breach("pocketkube-loads", "apportion/cluster/client.py", "import apportion.core.catalog"),
+    Breach("pocketkube-loads", "apportion/cluster/events.py", "import apportion.apis.installation"),
+    Breach("pocketkube-loads", "apportion/apis/kinds.py", "import apportion.apis.custom_resources.queues"),
 ]
 
 
-def contracts() -> list[str]:
+def contracts() -> dict[str, dict[str, Any]]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    return [contract["id"] for contract in settings["contracts"]]
+    return {contract["id"]: contract for contract in settings["contracts"]}
 
 
 def lint(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +65,16 @@ def test_all_contracts_hold() -> None:
 
 
 def test_every_contract_is_broken_by_a_case_below() -> None:
-    assert set(contracts()) == {breach.contract for breach in BREACHES}
+    assert contracts().keys() == {breach.contract for breach in BREACHES}
+
+
+def test_pocketkube_loads_general_modules_and_every_other_is_forbidden() -> None:
+    forbidden = contracts()["pocketkube-loads"]["forbidden_modules"]
+    paths = [path.relative_to(ROOT / "src").with_suffix("") for path in (ROOT / "src/apportion").rglob("*.py")]
+    modules = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    assert {
+        module for module in modules if not f"{module}.".startswith(tuple(f"{each}." for each in forbidden))
+    } == GENERAL
 
 
 @pytest.mark.parametrize("breach", BREACHES, ids=lambda breach: f"{breach.contract}: {breach.line}")

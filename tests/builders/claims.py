@@ -7,6 +7,7 @@ from typing import Any
 
 from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, claim_name, new_claim
 from apportion.apis.identities import DeviceUUID, NodeName
+from apportion.apis.installation import Installation
 from tests.builders.accelerators import A100, model
 
 Json = dict[str, Any]
@@ -28,6 +29,7 @@ def claim(
     meta = pod["metadata"]
     return new_claim(
         name=claim_name(meta["uid"], owner or containers[-1], index),
+        namespace=Installation.namespace,
         profile=profile,
         gpu_uuid=DeviceUUID(gpu),
         start=start,

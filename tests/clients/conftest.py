@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters.embedded import Embedded
+from tests.environments.embedded import Embedded
 
 
 @pytest.fixture(scope="package")

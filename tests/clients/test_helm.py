@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import binaries
-from tests.clusters.embedded import Embedded
-from tests.clusters.waiting import until
+from tests.environments import binaries
+from tests.environments.embedded import Embedded
+from tests.environments.waiting import until
 
 FILES = {
     "Chart.yaml": "{apiVersion: v2, name: small, version: 0.1.0, appVersion: '1'}",

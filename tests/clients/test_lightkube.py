@@ -17,8 +17,8 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Node, Pod, PodBinding
 from lightkube.types import CascadeType, PatchType
 
-from tests.clusters.embedded import Embedded
-from tests.clusters.waiting import until
+from tests.environments.embedded import Embedded
+from tests.environments.waiting import until
 
 
 @pytest.fixture

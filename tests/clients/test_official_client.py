@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.embedded import Embedded
-from tests.clusters.waiting import until
+from tests.environments.embedded import Embedded
+from tests.environments.waiting import until
 
 # Untyped: what it gives back has `None` in every place that a server always fills.
 kubernetes: Any = pytest.importorskip("kubernetes")

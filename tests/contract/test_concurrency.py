@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from tests.contract.asking import MERGE_PATCH, Asking, config_map, deployment, pod
+from tests.contract.raw_requests import MERGE_PATCH, RawRequests, config_map, deployment, pod
 
 
-async def test_versions_grow_with_every_change_and_stay_without_one(ask: Asking, maps: str) -> None:
+async def test_versions_grow_with_every_change_and_stay_without_one(ask: RawRequests, maps: str) -> None:
     versions = [int((await ask("POST", maps, config_map("a"))).meta["resourceVersion"])]
     for value in ("2", "2", "3"):
         patched = await ask("PATCH", f"{maps}/a", {"data": {"a": value}}, MERGE_PATCH)
@@ -17,7 +17,7 @@ async def test_versions_grow_with_every_change_and_stay_without_one(ask: Asking,
     assert versions[0] < versions[1] == versions[2] < versions[3]
 
 
-async def test_a_replace_of_an_old_version_is_refused(ask: Asking, maps: str) -> None:
+async def test_a_replace_of_an_old_version_is_refused(ask: RawRequests, maps: str) -> None:
     old = (await ask("POST", maps, config_map("a"))).body
     await ask("PATCH", f"{maps}/a", {"data": {"b": "2"}}, MERGE_PATCH)
     answer = await ask("PUT", f"{maps}/a", old)
@@ -29,7 +29,7 @@ async def test_a_replace_of_an_old_version_is_refused(ask: Asking, maps: str) ->
     assert answer.body["details"] == {"name": "a", "kind": "configmaps"}
 
 
-async def test_a_replace_without_version_overwrites(ask: Asking, maps: str) -> None:
+async def test_a_replace_without_version_overwrites(ask: RawRequests, maps: str) -> None:
     made = (await ask("POST", maps, config_map("a", labels={"x": "y"}))).body
     answer = await ask("PUT", f"{maps}/a", config_map("a", {"b": "2"}))
     assert (answer.code, answer.body["data"]) == (200, {"b": "2"})
@@ -37,7 +37,7 @@ async def test_a_replace_without_version_overwrites(ask: Asking, maps: str) -> N
     assert answer.meta["uid"] == made["metadata"]["uid"]
 
 
-async def test_leases_insist_on_a_version(ask: Asking, namespace: str) -> None:
+async def test_leases_insist_on_a_version(ask: RawRequests, namespace: str) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     assert (await ask("POST", path, lease)).code == 201
@@ -47,7 +47,7 @@ async def test_leases_insist_on_a_version(ask: Asking, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("claim", [{"uid": "other"}, {"resourceVersion": "1"}])
-async def test_a_write_that_means_another_object_is_refused(ask: Asking, maps: str, claim: dict[str, str]) -> None:
+async def test_a_write_that_means_another_object_is_refused(ask: RawRequests, maps: str, claim: dict[str, str]) -> None:
     await ask("POST", maps, config_map("a"))
     assert (await ask("PUT", f"{maps}/a", config_map("a", {}, **claim))).reason == "Conflict"
     patched = await ask("PATCH", f"{maps}/a", {"metadata": claim}, MERGE_PATCH)
@@ -55,7 +55,7 @@ async def test_a_write_that_means_another_object_is_refused(ask: Asking, maps: s
     assert (await ask("GET", f"{maps}/a")).body["data"] == {"a": "1"}
 
 
-async def test_concurrent_patches_lose_nothing(ask: Asking, maps: str) -> None:
+async def test_concurrent_patches_lose_nothing(ask: RawRequests, maps: str) -> None:
     await ask("POST", maps, config_map("a", {}))
     answers = await asyncio.gather(
         *(ask("PATCH", f"{maps}/a", {"data": {f"k{n}": "v"}}, MERGE_PATCH) for n in range(4))
@@ -65,21 +65,21 @@ async def test_concurrent_patches_lose_nothing(ask: Asking, maps: str) -> None:
     assert {answer.code for answer in answers} <= {200, 409}
 
 
-async def test_of_many_creates_of_one_name_one_wins(ask: Asking, maps: str) -> None:
+async def test_of_many_creates_of_one_name_one_wins(ask: RawRequests, maps: str) -> None:
     answers = await asyncio.gather(*(ask("POST", maps, config_map("a", {"n": str(n)})) for n in range(5)))
     assert sorted(answer.code for answer in answers) == [201, 409, 409, 409, 409]
     refused = next(answer for answer in answers if answer.code == 409)
     assert (refused.reason, refused.message) == ("AlreadyExists", 'configmaps "a" already exists')
 
 
-async def test_names_are_generated(ask: Asking, maps: str) -> None:
+async def test_names_are_generated(ask: RawRequests, maps: str) -> None:
     answers = await asyncio.gather(*(ask("POST", maps, {"metadata": {"generateName": "x-"}}) for _ in range(5)))
     names = {answer.meta["name"] for answer in answers}
     assert len(names) == 5
     assert all(name.startswith("x-") and len(name) == 7 for name in names)
 
 
-async def test_what_only_the_server_gives_cannot_be_chosen(ask: Asking, maps: str) -> None:
+async def test_what_only_the_server_gives_cannot_be_chosen(ask: RawRequests, maps: str) -> None:
     body = config_map(
         "a",
         uid="mine",
@@ -96,7 +96,7 @@ async def test_what_only_the_server_gives_cannot_be_chosen(ask: Asking, maps: st
     assert again["creationTimestamp"] == made.meta["creationTimestamp"]
 
 
-async def test_generation_counts_changes_of_the_spec(ask: Asking, deployments: str) -> None:
+async def test_generation_counts_changes_of_the_spec(ask: RawRequests, deployments: str) -> None:
     assert (await ask("POST", deployments, deployment("d"))).meta["generation"] == 1
     steps = [
         ("", {"metadata": {"labels": {"x": "y"}}}, 1),
@@ -111,7 +111,7 @@ async def test_generation_counts_changes_of_the_spec(ask: Asking, deployments: s
         assert (await ask("GET", f"{deployments}/d")).meta["generation"] == generation, patch
 
 
-async def test_pods_count_too_and_their_deletion_is_a_change(ask: Asking, pods: str) -> None:
+async def test_pods_count_too_and_their_deletion_is_a_change(ask: RawRequests, pods: str) -> None:
     made = await ask("POST", pods, {**pod("p", nodeName="nowhere"), "metadata": {"name": "p", "finalizers": ["x.y/z"]}})
     assert made.meta["generation"] == 1
     await ask("PATCH", f"{pods}/p", {"metadata": {"labels": {"a": "b"}}}, MERGE_PATCH)
@@ -121,7 +121,7 @@ async def test_pods_count_too_and_their_deletion_is_a_change(ask: Asking, pods: 
     await ask("DELETE", f"{pods}/p", {"gracePeriodSeconds": 0})
 
 
-async def test_main_and_status_endpoints_write_only_their_part(ask: Asking, pods: str) -> None:
+async def test_main_and_status_endpoints_write_only_their_part(ask: RawRequests, pods: str) -> None:
     made = await ask("POST", pods, {**pod("p"), "status": {"phase": "Running"}})
     assert made.body["status"]["phase"] == "Pending"
     main = await ask("PATCH", f"{pods}/p", {"status": {"phase": "Running"}}, MERGE_PATCH)

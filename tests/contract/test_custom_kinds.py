@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.audit import SHARED
-from tests.clusters.cluster import Cluster
-from tests.contract.asking import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, TABLE, Asking, until
+from tests.contract.raw_requests import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, TABLE, RawRequests, until
+from tests.environments.audit import SHARED
+from tests.environments.cluster import Cluster
 
 JSON = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -89,7 +89,7 @@ def definition(group: str) -> JSON:
 class Tabs:
     """A custom kind that is served, in the test's namespace."""
 
-    ask: Asking
+    ask: RawRequests
     group: str
     path: str
 
@@ -112,7 +112,9 @@ def definitions() -> Iterator[dict[Cluster, str]]:
 
 
 @pytest.fixture
-async def tabs(ask: Asking, group: str, any_cluster: Cluster, definitions: dict[Cluster, str], namespace: str) -> Tabs:
+async def tabs(
+    ask: RawRequests, group: str, any_cluster: Cluster, definitions: dict[Cluster, str], namespace: str
+) -> Tabs:
     """For tests that leave the definition as it is."""
     if any_cluster not in definitions:
         definitions[any_cluster] = group
@@ -124,7 +126,7 @@ async def tabs(ask: Asking, group: str, any_cluster: Cluster, definitions: dict[
 
 
 @pytest.fixture
-async def own_tabs(ask: Asking, group: str, namespace: str) -> AsyncIterator[Tabs]:
+async def own_tabs(ask: RawRequests, group: str, namespace: str) -> AsyncIterator[Tabs]:
     found = Tabs(ask, group, f"/apis/{group}/v1/namespaces/{namespace}/tabs")
     await _define(found)
     await _served(found)
@@ -169,7 +171,9 @@ async def test_a_definition_says_what_it_accepted(tabs: Tabs) -> None:
     assert {each["name"] for each in discovered} == {"tabs", "tabs/status", "tabs/scale"}
 
 
-async def test_a_status_that_has_a_default_is_there_from_the_start(ask: Asking, group: str, namespace: str) -> None:
+async def test_a_status_that_has_a_default_is_there_from_the_start(
+    ask: RawRequests, group: str, namespace: str
+) -> None:
     tabs = Tabs(ask, group, f"/apis/{group}/v1/namespaces/{namespace}/tabs")
     body = definition(group)
     status = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
@@ -289,7 +293,7 @@ async def test_rules_compare_with_what_was_there(tabs: Tabs) -> None:
     assert (await tabs.ask("PATCH", f"{tabs.path}/t", {"spec": {"size": "s", "replicas": 2}}, MERGE_PATCH)).code == 200
 
 
-async def test_two_versions_show_the_same_objects(ask: Asking, group: str, namespace: str) -> None:
+async def test_two_versions_show_the_same_objects(ask: RawRequests, group: str, namespace: str) -> None:
     body = definition(group)
     older = copy.deepcopy(body["spec"]["versions"][0]) | {"name": "v1alpha1", "storage": False}
     body["spec"]["versions"].append(older)
@@ -415,7 +419,7 @@ def field(body: JSON, name: str) -> JSON:
     ],
 )
 async def test_bad_definitions_are_refused_by_field(
-    ask: Asking, group: str, namespace: str, spoil: Callable[[JSON], Any], where: str
+    ask: RawRequests, group: str, namespace: str, spoil: Callable[[JSON], Any], where: str
 ) -> None:
     body = definition(group)
     del body["spec"]["versions"][0]["selectableFields"]

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import MERGE_PATCH, Asking, config_map, pod, until
+from tests.contract.raw_requests import MERGE_PATCH, RawRequests, config_map, pod, until
 
 
-async def gone(ask: Asking, path: str) -> None:
+async def gone(ask: RawRequests, path: str) -> None:
     async def absent() -> bool:
         return (await ask("GET", path)).code == 404
 
     await until(absent, f"{path} is gone")
 
 
-async def test_an_object_without_finalizers_is_deleted_at_once(ask: Asking, maps: str) -> None:
+async def test_an_object_without_finalizers_is_deleted_at_once(ask: RawRequests, maps: str) -> None:
     uid = (await ask("POST", maps, config_map("a"))).meta["uid"]
     answer = await ask("DELETE", f"{maps}/a")
     assert (answer.code, answer.body["status"]) == (200, "Success")
@@ -25,7 +25,7 @@ async def test_an_object_without_finalizers_is_deleted_at_once(ask: Asking, maps
     assert (again.code, again.reason, again.message) == (404, "NotFound", 'configmaps "a" not found')
 
 
-async def test_finalizers_hold_until_the_last_one_goes(ask: Asking, maps: str) -> None:
+async def test_finalizers_hold_until_the_last_one_goes(ask: RawRequests, maps: str) -> None:
     await ask("POST", maps, config_map("a", finalizers=["x.y/one", "x.y/two"]))
     marked = await ask("DELETE", f"{maps}/a")
     assert marked.meta["deletionGracePeriodSeconds"] == 0
@@ -41,7 +41,7 @@ async def test_finalizers_hold_until_the_last_one_goes(ask: Asking, maps: str) -
     assert (await ask("GET", f"{maps}/a")).code == 404
 
 
-async def test_preconditions_protect_a_successor(ask: Asking, maps: str) -> None:
+async def test_preconditions_protect_a_successor(ask: RawRequests, maps: str) -> None:
     old = (await ask("POST", maps, config_map("a"))).meta
     await ask("DELETE", f"{maps}/a")
     new = (await ask("POST", maps, config_map("a"))).meta
@@ -60,13 +60,13 @@ async def test_preconditions_protect_a_successor(ask: Asking, maps: str) -> None
         ({"dryRun": ["Some"]}, 422),
     ],
 )
-async def test_bad_options_delete_nothing(ask: Asking, maps: str, options: dict[str, Any], code: int) -> None:
+async def test_bad_options_delete_nothing(ask: RawRequests, maps: str, options: dict[str, Any], code: int) -> None:
     await ask("POST", maps, config_map("a"))
     assert (await ask("DELETE", f"{maps}/a", options)).code == code
     assert (await ask("GET", f"{maps}/a")).code == 200
 
 
-async def test_a_collection_goes_by_selector(ask: Asking, maps: str) -> None:
+async def test_a_collection_goes_by_selector(ask: RawRequests, maps: str) -> None:
     for name, label in (("a", "1"), ("b", "1"), ("c", "2")):
         await ask("POST", maps, config_map(name, labels={"x": label}))
     answer = await ask("DELETE", maps, labelSelector="x=1")
@@ -75,14 +75,14 @@ async def test_a_collection_goes_by_selector(ask: Asking, maps: str) -> None:
     assert [each["metadata"]["name"] for each in left] == ["c"]
 
 
-async def test_a_pod_without_node_goes_at_once_and_answers_itself(ask: Asking, pods: str) -> None:
+async def test_a_pod_without_node_goes_at_once_and_answers_itself(ask: RawRequests, pods: str) -> None:
     await ask("POST", pods, pod("p"))
     answer = await ask("DELETE", f"{pods}/p")
     assert (answer.code, answer.body["kind"]) == (200, "Pod")
     assert (await ask("GET", f"{pods}/p")).code == 404
 
 
-async def test_a_bound_pod_waits_for_its_kubelet_and_its_grace_only_shrinks(ask: Asking, pods: str) -> None:
+async def test_a_bound_pod_waits_for_its_kubelet_and_its_grace_only_shrinks(ask: RawRequests, pods: str) -> None:
     await ask("POST", pods, {**pod("p", nodeName="nowhere"), "metadata": {"name": "p", "finalizers": ["x.y/z"]}})
     first = (await ask("DELETE", f"{pods}/p", {"gracePeriodSeconds": 40})).meta
     assert first["deletionGracePeriodSeconds"] == 40
@@ -97,7 +97,7 @@ async def test_a_bound_pod_waits_for_its_kubelet_and_its_grace_only_shrinks(ask:
     await gone(ask, f"{pods}/p")
 
 
-async def test_dry_runs_change_nothing(ask: Asking, maps: str) -> None:
+async def test_dry_runs_change_nothing(ask: RawRequests, maps: str) -> None:
     assert (await ask("POST", maps, config_map("a"), dryRun="All")).code == 201
     assert (await ask("GET", f"{maps}/a")).code == 404
     made = (await ask("POST", maps, config_map("a"))).body
@@ -114,7 +114,7 @@ def owned(name: str, owner: dict[str, Any], *, block: bool = False) -> dict[str,
     return config_map(name, ownerReferences=[reference | ({"blockOwnerDeletion": True} if block else {})])
 
 
-async def test_dependents_follow_their_owner_in_the_background(ask: Asking, maps: str) -> None:
+async def test_dependents_follow_their_owner_in_the_background(ask: RawRequests, maps: str) -> None:
     owner = (await ask("POST", maps, config_map("owner"))).meta
     await ask("POST", maps, owned("child", owner))
     await ask("DELETE", f"{maps}/owner", {"propagationPolicy": "Background"})
@@ -122,7 +122,7 @@ async def test_dependents_follow_their_owner_in_the_background(ask: Asking, maps
     await gone(ask, f"{maps}/child")
 
 
-async def test_in_the_foreground_the_owner_goes_last(ask: Asking, maps: str) -> None:
+async def test_in_the_foreground_the_owner_goes_last(ask: RawRequests, maps: str) -> None:
     owner = (await ask("POST", maps, config_map("owner"))).meta
     child = owned("child", owner, block=True)
     child["metadata"]["finalizers"] = ["x.y/z"]
@@ -140,7 +140,7 @@ async def test_in_the_foreground_the_owner_goes_last(ask: Asking, maps: str) -> 
     assert (await ask("GET", f"{maps}/child")).code == 404
 
 
-async def test_orphans_stay_and_forget_their_owner(ask: Asking, maps: str) -> None:
+async def test_orphans_stay_and_forget_their_owner(ask: RawRequests, maps: str) -> None:
     owner = (await ask("POST", maps, config_map("owner"))).meta
     await ask("POST", maps, owned("child", owner))
 
@@ -155,13 +155,13 @@ async def test_orphans_stay_and_forget_their_owner(ask: Asking, maps: str) -> No
     assert not child.meta.get("ownerReferences")
 
 
-async def test_a_dependent_of_an_owner_that_never_was_is_collected(ask: Asking, maps: str) -> None:
+async def test_a_dependent_of_an_owner_that_never_was_is_collected(ask: RawRequests, maps: str) -> None:
     ghost = {"name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}
     await ask("POST", maps, owned("child", ghost))
     await gone(ask, f"{maps}/child")
 
 
-async def test_a_namespace_takes_its_content_with_it(ask: Asking, namespace: str) -> None:
+async def test_a_namespace_takes_its_content_with_it(ask: RawRequests, namespace: str) -> None:
     name = f"{namespace}-more"
     maps = f"/api/v1/namespaces/{name}/configmaps"
     await ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import MERGE_PATCH, Asking, config_map, deployment, pod
+from tests.contract.raw_requests import MERGE_PATCH, RawRequests, config_map, deployment, pod
 
 JSON = dict[str, Any]
 
 
-async def test_unknown_fields_are_refused_reported_or_ignored_as_asked(ask: Asking, maps: str) -> None:
+async def test_unknown_fields_are_refused_reported_or_ignored_as_asked(ask: RawRequests, maps: str) -> None:
     bad = {**config_map("a"), "nonsense": 1}
     strict = await ask("POST", maps, bad, fieldValidation="Strict")
     assert (strict.code, strict.reason) == (400, "BadRequest")
@@ -30,7 +30,7 @@ async def test_unknown_fields_are_refused_reported_or_ignored_as_asked(ask: Aski
     assert (await ask("POST", maps, bad, fieldValidation="Nonsense")).code == 422
 
 
-async def test_nested_unknown_and_duplicate_fields_are_named(ask: Asking, pods: str) -> None:
+async def test_nested_unknown_and_duplicate_fields_are_named(ask: RawRequests, pods: str) -> None:
     bad = pod("p")
     bad["spec"]["containers"][0]["nonsense"] = 1
     answer = await ask("POST", pods, bad, fieldValidation="Strict")
@@ -58,7 +58,7 @@ async def test_nested_unknown_and_duplicate_fields_are_named(ask: Asking, pods: 
     ],
 )
 async def test_bad_objects_are_refused_with_the_reason(
-    ask: Asking, maps: str, body: Any, code: int, message: str
+    ask: RawRequests, maps: str, body: Any, code: int, message: str
 ) -> None:
     answer = await ask("POST", maps, body)
     assert (answer.code, answer.body["kind"], answer.body["status"]) == (code, "Status", "Failure")
@@ -90,7 +90,7 @@ async def test_bad_objects_are_refused_with_the_reason(
         ),
     ],
 )
-async def test_bad_pods_are_refused_by_field(ask: Asking, pods: str, spec: JSON, cause: tuple[str, str]) -> None:
+async def test_bad_pods_are_refused_by_field(ask: RawRequests, pods: str, spec: JSON, cause: tuple[str, str]) -> None:
     answer = await ask("POST", pods, pod("p", **spec))
     assert (answer.code, answer.reason) == (422, "Invalid")
     assert cause in answer.causes
@@ -106,14 +106,14 @@ async def test_bad_pods_are_refused_by_field(ask: Asking, pods: str, spec: JSON,
     ],
 )
 async def test_pods_that_name_what_does_not_exist_are_forbidden(
-    ask: Asking, pods: str, spec: JSON, message: str
+    ask: RawRequests, pods: str, spec: JSON, message: str
 ) -> None:
     answer = await ask("POST", pods, pod("p", **spec))
     assert (answer.code, answer.reason) == (403, "Forbidden")
     assert message in answer.message
 
 
-async def test_immutable_fields_are_refused(ask: Asking, pods: str, deployments: str) -> None:
+async def test_immutable_fields_are_refused(ask: RawRequests, pods: str, deployments: str) -> None:
     await ask("POST", pods, pod("p"))
     answer = await ask("PATCH", f"{pods}/p", {"spec": {"nodeName": "x"}}, MERGE_PATCH)
     assert (answer.code, answer.causes) == (422, [("FieldValueForbidden", "spec")])
@@ -126,7 +126,7 @@ async def test_immutable_fields_are_refused(ask: Asking, pods: str, deployments:
     assert (answer.code, ("FieldValueInvalid", "spec.selector") in answer.causes) == (422, True)
 
 
-async def test_a_wrong_type_names_the_go_field(ask: Asking, deployments: str) -> None:
+async def test_a_wrong_type_names_the_go_field(ask: RawRequests, deployments: str) -> None:
     answer = await ask("POST", deployments, deployment("d") | {"spec": {"replicas": "many"}})
     assert (answer.code, answer.reason) == (400, "BadRequest")
     assert answer.message == (
@@ -148,7 +148,7 @@ async def test_a_wrong_type_names_the_go_field(ask: Asking, deployments: str) ->
         ("DELETE", "/api/v1/namespaces", 405),
     ],
 )
-async def test_paths_and_methods_that_do_not_exist(ask: Asking, method: str, path: str, code: int) -> None:
+async def test_paths_and_methods_that_do_not_exist(ask: RawRequests, method: str, path: str, code: int) -> None:
     media = MERGE_PATCH if method == "PATCH" else "application/json"
     answer = await ask(method, path, {} if method in ("POST", "PUT", "PATCH") else None, media)
     assert answer.code == code
@@ -156,18 +156,18 @@ async def test_paths_and_methods_that_do_not_exist(ask: Asking, method: str, pat
     assert answer.body["reason"] == {404: "NotFound", 405: "MethodNotAllowed"}[code]
 
 
-async def test_a_missing_namespace_is_named(ask: Asking) -> None:
+async def test_a_missing_namespace_is_named(ask: RawRequests) -> None:
     answer = await ask("POST", "/api/v1/namespaces/nowhere/configmaps", config_map("a"))
     assert (answer.code, answer.message) == (404, 'namespaces "nowhere" not found')
     assert answer.body["details"] == {"name": "nowhere", "kind": "namespaces"}
 
 
-async def test_other_media_types_are_refused(ask: Asking, maps: str) -> None:
+async def test_other_media_types_are_refused(ask: RawRequests, maps: str) -> None:
     answer = await ask("POST", maps, b"x", "text/plain")
     assert (answer.code, answer.reason) == (415, "UnsupportedMediaType")
 
 
-async def test_yaml_is_accepted_and_returned(ask: Asking, maps: str) -> None:
+async def test_yaml_is_accepted_and_returned(ask: RawRequests, maps: str) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yaml}\ndata: {a: 'on'}\n"
     assert (await ask("POST", maps, text, "application/yaml")).body["data"] == {"a": "on"}
     spoken = await ask("GET", f"{maps}/yaml", accept="application/yaml")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import MERGE_PATCH, TABLE, Asking, config_map, pod
+from tests.contract.raw_requests import MERGE_PATCH, TABLE, RawRequests, config_map, pod
 
 MINE = {"mine": "yes"}  # the real controllers put objects of their own into every namespace
 
 
-async def make(ask: Asking, maps: str, *names: str, **labels: str) -> None:
+async def make(ask: RawRequests, maps: str, *names: str, **labels: str) -> None:
     for name in names:
         assert (await ask("POST", maps, config_map(name, labels={**MINE, **labels}))).code == 201
 
@@ -21,7 +21,7 @@ def names(listing: dict[str, Any]) -> list[str]:
     return [each["metadata"]["name"] for each in listing["items"]]
 
 
-async def test_pages_show_the_state_of_the_first_one(ask: Asking, namespace: str) -> None:
+async def test_pages_show_the_state_of_the_first_one(ask: RawRequests, namespace: str) -> None:
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
     for name in "abcde":
         await ask("POST", secrets, {"metadata": {"name": name}})
@@ -37,14 +37,14 @@ async def test_pages_show_the_state_of_the_first_one(ask: Asking, namespace: str
     assert not last["metadata"].get("continue")
 
 
-async def test_with_a_selector_the_remaining_items_are_not_counted(ask: Asking, maps: str) -> None:
+async def test_with_a_selector_the_remaining_items_are_not_counted(ask: RawRequests, maps: str) -> None:
     await make(ask, maps, "a", "b", "c")
     page = (await ask("GET", maps, limit="1", labelSelector="mine")).body["metadata"]
     assert page["continue"]
     assert "remainingItemCount" not in page
 
 
-async def test_a_list_can_be_had_as_it_was(ask: Asking, maps: str) -> None:
+async def test_a_list_can_be_had_as_it_was(ask: RawRequests, maps: str) -> None:
     await make(ask, maps, "a")
     then = (await ask("GET", maps)).body["metadata"]["resourceVersion"]
     await make(ask, maps, "b")
@@ -54,7 +54,7 @@ async def test_a_list_can_be_had_as_it_was(ask: Asking, maps: str) -> None:
     assert names(newer.body) == ["a", "b"]
 
 
-async def test_a_version_of_the_future_is_refused(ask: Asking, maps: str) -> None:
+async def test_a_version_of_the_future_is_refused(ask: RawRequests, maps: str) -> None:
     answer = await ask("GET", maps, resourceVersion="999999999")
     assert (answer.code, answer.reason) == (504, "Timeout")
     assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
@@ -80,7 +80,7 @@ async def test_a_version_of_the_future_is_refused(ask: Asking, maps: str) -> Non
         ({"watch": "true", "sendInitialEvents": "true"}, 422),
     ],
 )
-async def test_bad_options_are_refused(ask: Asking, maps: str, query: dict[str, str], code: int) -> None:
+async def test_bad_options_are_refused(ask: RawRequests, maps: str, query: dict[str, str], code: int) -> None:
     answer = await ask("GET", maps, **query)
     assert (answer.code, answer.body["kind"]) == (code, "Status")
 
@@ -99,14 +99,14 @@ async def test_bad_options_are_refused(ask: Asking, maps: str, query: dict[str, 
         ("mine,x==2", ["b"]),
     ],
 )
-async def test_label_selectors(ask: Asking, maps: str, selector: str, expected: list[str]) -> None:
+async def test_label_selectors(ask: RawRequests, maps: str, selector: str, expected: list[str]) -> None:
     await make(ask, maps, "a", x="1")
     await make(ask, maps, "b", x="2")
     await make(ask, maps, "c")
     assert names((await ask("GET", maps, labelSelector=selector)).body) == expected
 
 
-async def test_field_selectors_of_pods(ask: Asking, pods: str) -> None:
+async def test_field_selectors_of_pods(ask: RawRequests, pods: str) -> None:
     await ask("POST", pods, pod("a"))
     await ask("POST", pods, pod("b"))
     await ask("PATCH", f"{pods}/b/status", {"status": {"phase": "Running", "podIP": "10.0.0.9"}}, MERGE_PATCH)
@@ -121,7 +121,7 @@ async def test_field_selectors_of_pods(ask: Asking, pods: str) -> None:
         assert names((await ask("GET", pods, fieldSelector=selector)).body) == expected, selector
 
 
-async def test_events_come_in_order_and_say_what_happened(ask: Asking, maps: str) -> None:
+async def test_events_come_in_order_and_say_what_happened(ask: RawRequests, maps: str) -> None:
     start = (await ask("GET", maps)).meta["resourceVersion"]
     async with ask.following(maps, resourceVersion=start, labelSelector="mine") as watch:
         await make(ask, maps, "a", "b")
@@ -134,7 +134,7 @@ async def test_events_come_in_order_and_say_what_happened(ask: Asking, maps: str
     assert len(set(versions)) == 4
 
 
-async def test_a_watch_from_a_version_misses_nothing_and_repeats_nothing(ask: Asking, maps: str) -> None:
+async def test_a_watch_from_a_version_misses_nothing_and_repeats_nothing(ask: RawRequests, maps: str) -> None:
     await make(ask, maps, "a")
     seen = (await ask("GET", f"{maps}/a")).meta["resourceVersion"]
     await make(ask, maps, "b")
@@ -145,14 +145,14 @@ async def test_a_watch_from_a_version_misses_nothing_and_repeats_nothing(ask: As
     assert watch.story == [("ADDED", "b"), ("ADDED", "c")]
 
 
-async def test_a_watch_without_version_begins_with_what_is_there(ask: Asking, maps: str) -> None:
+async def test_a_watch_without_version_begins_with_what_is_there(ask: RawRequests, maps: str) -> None:
     await make(ask, maps, "a", "b")
     async with ask.following(maps, labelSelector="mine") as watch:
         await watch.until(2)
     assert sorted(watch.story) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_objects_come_into_and_go_out_of_view(ask: Asking, maps: str) -> None:
+async def test_objects_come_into_and_go_out_of_view(ask: RawRequests, maps: str) -> None:
     start = (await ask("GET", maps)).meta["resourceVersion"]
     async with ask.following(maps, resourceVersion=start, labelSelector="x=1") as watch:
         await make(ask, maps, "a", x="0")
@@ -165,7 +165,7 @@ async def test_objects_come_into_and_go_out_of_view(ask: Asking, maps: str) -> N
     assert labels == ["1", "1", "1", "1"]
 
 
-async def test_bookmarks_come_before_a_watch_ends(ask: Asking, maps: str) -> None:
+async def test_bookmarks_come_before_a_watch_ends(ask: RawRequests, maps: str) -> None:
     await make(ask, maps, "a")
     start = (await ask("GET", maps)).meta["resourceVersion"]
     for attempt in range(3):  # a real server sends them by a timer of its own and may miss the end of one watch
@@ -183,7 +183,7 @@ async def test_bookmarks_come_before_a_watch_ends(ask: Asking, maps: str) -> Non
     assert last["kind"] == "ConfigMap"
 
 
-async def test_initial_events_end_with_a_marked_bookmark(ask: Asking, maps: str) -> None:
+async def test_initial_events_end_with_a_marked_bookmark(ask: RawRequests, maps: str) -> None:
     await make(ask, maps, "a")
     async with ask.following(
         maps,
@@ -198,12 +198,12 @@ async def test_initial_events_end_with_a_marked_bookmark(ask: Asking, maps: str)
     assert annotations == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_a_watch_ends_when_it_was_told_to(ask: Asking, maps: str) -> None:
+async def test_a_watch_ends_when_it_was_told_to(ask: RawRequests, maps: str) -> None:
     async with asyncio.timeout(20):
         assert await ask.watched(maps, labelSelector="nothing=at-all", timeoutSeconds="1") == []
 
 
-async def test_tables_and_metadata_are_served_on_request(ask: Asking, maps: str) -> None:
+async def test_tables_and_metadata_are_served_on_request(ask: RawRequests, maps: str) -> None:
     await make(ask, maps, "a")
     table = (await ask("GET", maps, accept=TABLE, labelSelector="mine")).body
     assert table["kind"] == "Table"

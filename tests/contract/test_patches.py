@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Asking, config_map, deployment
+from tests.contract.raw_requests import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    RawRequests,
+    config_map,
+    deployment,
+)
 
 JSON = dict[str, Any]
 
@@ -18,14 +26,14 @@ def owners(obj: JSON) -> dict[str, JSON]:
     }
 
 
-async def test_merge_patch_merges_replaces_and_removes(ask: Asking, maps: str) -> None:
+async def test_merge_patch_merges_replaces_and_removes(ask: RawRequests, maps: str) -> None:
     await ask("POST", maps, config_map("a", {"a": "1", "b": "2"}, labels={"x": "y"}))
     answer = await ask("PATCH", f"{maps}/a", {"data": {"b": None, "c": "3"}, "metadata": {"labels": None}}, MERGE_PATCH)
     assert (answer.code, answer.body["data"]) == (200, {"a": "1", "c": "3"})
     assert "labels" not in answer.meta
 
 
-async def test_json_patch_applies_all_or_nothing(ask: Asking, maps: str) -> None:
+async def test_json_patch_applies_all_or_nothing(ask: RawRequests, maps: str) -> None:
     await ask("POST", maps, config_map("a"))
     good = [{"op": "test", "path": "/data/a", "value": "1"}, {"op": "add", "path": "/data/b", "value": "2"}]
     assert (await ask("PATCH", f"{maps}/a", good, JSON_PATCH)).body["data"] == {"a": "1", "b": "2"}
@@ -57,7 +65,7 @@ async def test_json_patch_applies_all_or_nothing(ask: Asking, maps: str) -> None
         ({"data": {}}, APPLY_PATCH, 400),
     ],
 )
-async def test_bad_patches_are_refused(ask: Asking, maps: str, patch: Any, media: str, code: int) -> None:
+async def test_bad_patches_are_refused(ask: RawRequests, maps: str, patch: Any, media: str, code: int) -> None:
     await ask("POST", maps, config_map("a"))
     answer = await ask("PATCH", f"{maps}/a", patch, media, fieldManager="m")
     assert (answer.code, answer.body["kind"]) == (code, "Status")
@@ -73,7 +81,7 @@ def containers(obj: JSON) -> list[JSON]:
     return found
 
 
-async def test_strategic_patch_knows_keys_and_directives(ask: Asking, deployments: str) -> None:
+async def test_strategic_patch_knows_keys_and_directives(ask: RawRequests, deployments: str) -> None:
     path = f"{deployments}/d"
     await ask("POST", deployments, deployment("d"))
     changed = await ask("PATCH", path, template(containers=[{"name": "b", "image": "9"}]), STRATEGIC_PATCH)
@@ -99,7 +107,7 @@ async def test_strategic_patch_knows_keys_and_directives(ask: Asking, deployment
     assert spec["nodeSelector"] == {"x": "y", "z": "y"}
 
 
-async def test_strategic_patch_of_primitive_lists(ask: Asking, maps: str) -> None:
+async def test_strategic_patch_of_primitive_lists(ask: RawRequests, maps: str) -> None:
     await ask("POST", maps, config_map("a", finalizers=["x.y/a"]))
     more = await ask("PATCH", f"{maps}/a", {"metadata": {"finalizers": ["x.y/b"]}}, STRATEGIC_PATCH)
     assert sorted(more.meta["finalizers"]) == ["x.y/a", "x.y/b"]
@@ -116,14 +124,14 @@ async def test_strategic_patch_of_primitive_lists(ask: Asking, maps: str) -> Non
         {"spec": {"strategy": {"$retainKeys": 5}}},
     ],
 )
-async def test_bad_strategic_patches_change_nothing(ask: Asking, deployments: str, patch: JSON) -> None:
+async def test_bad_strategic_patches_change_nothing(ask: RawRequests, deployments: str, patch: JSON) -> None:
     await ask("POST", deployments, deployment("d"))
     answer = await ask("PATCH", f"{deployments}/d", patch, STRATEGIC_PATCH)
     assert answer.code >= 400
     assert len(containers((await ask("GET", f"{deployments}/d")).body)) == 2
 
 
-async def test_apply_makes_changes_and_removes(ask: Asking, maps: str) -> None:
+async def test_apply_makes_changes_and_removes(ask: RawRequests, maps: str) -> None:
     first = await ask("PATCH", f"{maps}/a", config_map("a", {"a": "1", "b": "2"}), APPLY_PATCH, fieldManager="one")
     assert first.code == 201
     assert owners(first.body) == {"one Apply": {"f:data": {"f:a": {}, "f:b": {}}}}
@@ -133,7 +141,7 @@ async def test_apply_makes_changes_and_removes(ask: Asking, maps: str) -> None:
     assert same.meta["resourceVersion"] == second.meta["resourceVersion"]
 
 
-async def test_apply_conflicts_name_manager_and_field(ask: Asking, maps: str) -> None:
+async def test_apply_conflicts_name_manager_and_field(ask: RawRequests, maps: str) -> None:
     await ask("PATCH", f"{maps}/a", config_map("a", {"a": "1"}), APPLY_PATCH, fieldManager="one")
     await ask("PATCH", f"{maps}/a", {"data": {"b": "1"}}, MERGE_PATCH, fieldManager="editor")
     other = config_map("a", {"a": "2"})
@@ -153,7 +161,7 @@ async def test_apply_conflicts_name_manager_and_field(ask: Asking, maps: str) ->
     }
 
 
-async def test_shared_fields_stay_until_their_last_owner_leaves(ask: Asking, maps: str) -> None:
+async def test_shared_fields_stay_until_their_last_owner_leaves(ask: RawRequests, maps: str) -> None:
     for manager in ("one", "two"):
         await ask("PATCH", f"{maps}/a", config_map("a", {"a": "1"}), APPLY_PATCH, fieldManager=manager)
     empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
@@ -163,7 +171,7 @@ async def test_shared_fields_stay_until_their_last_owner_leaves(ask: Asking, map
     assert not last.body.get("data")
 
 
-async def test_apply_of_lists_with_keys(ask: Asking, deployments: str) -> None:
+async def test_apply_of_lists_with_keys(ask: RawRequests, deployments: str) -> None:
     path = f"{deployments}/d"
     assert (await ask("PATCH", path, deployment("d"), APPLY_PATCH, fieldManager="one")).code == 201
     extra = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}} | template(
@@ -178,7 +186,7 @@ async def test_apply_of_lists_with_keys(ask: Asking, deployments: str) -> None:
     await ask("PATCH", f"{path}/scale", {"spec": {"replicas": 0}}, MERGE_PATCH, fieldManager="scaler")
 
 
-async def test_the_ownership_of_a_plain_create(ask: Asking, deployments: str) -> None:
+async def test_the_ownership_of_a_plain_create(ask: RawRequests, deployments: str) -> None:
     made = await ask("POST", deployments, deployment("d"), fieldManager="maker")
     spec = owners(made.body)["maker Update"]["f:spec"]
     assert spec["f:strategy"] == {
@@ -198,13 +206,13 @@ async def test_the_ownership_of_a_plain_create(ask: Asking, deployments: str) ->
     assert spec["f:template"]["f:metadata"] == {"f:labels": {".": {}, "f:app": {}}}
 
 
-async def test_apply_needs_a_manager(ask: Asking, maps: str) -> None:
+async def test_apply_needs_a_manager(ask: RawRequests, maps: str) -> None:
     answer = await ask("PATCH", f"{maps}/a", config_map("a"), APPLY_PATCH)
     assert (answer.code, answer.reason) == (422, "Invalid")
     assert answer.causes == [("FieldValueRequired", "fieldManager")]
 
 
-async def test_apply_refuses_fields_that_do_not_exist_and_duplicate_items(ask: Asking, deployments: str) -> None:
+async def test_apply_refuses_fields_that_do_not_exist_and_duplicate_items(ask: RawRequests, deployments: str) -> None:
     unknown = deployment("d") | {"nonsense": 1}
     answer = await ask("PATCH", f"{deployments}/d", unknown, APPLY_PATCH, fieldManager="m")
     assert answer.code >= 400
@@ -216,7 +224,7 @@ async def test_apply_refuses_fields_that_do_not_exist_and_duplicate_items(ask: A
     assert 'duplicate entries for key [name="a"]' in answer.message
 
 
-async def test_managed_fields_can_be_reset(ask: Asking, maps: str) -> None:
+async def test_managed_fields_can_be_reset(ask: RawRequests, maps: str) -> None:
     await ask("POST", maps, config_map("a"))
     answer = await ask("PATCH", f"{maps}/a", {"metadata": {"managedFields": [{}]}}, MERGE_PATCH)
     assert not answer.meta.get("managedFields")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import MERGE_PATCH, Asking, deployment, pod, until
+from tests.contract.raw_requests import MERGE_PATCH, RawRequests, deployment, pod, until
 
 JSON = dict[str, Any]
 
@@ -16,11 +16,11 @@ def binding(name: str, node: str = "nowhere", **metadata: Any) -> JSON:
     return {"apiVersion": "v1", "kind": "Binding", **body}
 
 
-async def remove(ask: Asking, path: str) -> None:
+async def remove(ask: RawRequests, path: str) -> None:
     await ask("DELETE", path, {"gracePeriodSeconds": 0})
 
 
-async def test_a_pod_is_bound_once(ask: Asking, pods: str) -> None:
+async def test_a_pod_is_bound_once(ask: RawRequests, pods: str) -> None:
     made = (await ask("POST", pods, pod("p"))).meta
     wrong = await ask("POST", f"{pods}/p/binding", binding("p", uid="other"))
     assert (wrong.code, wrong.reason) == (409, "Conflict")
@@ -41,7 +41,7 @@ async def test_a_pod_is_bound_once(ask: Asking, pods: str) -> None:
     await remove(ask, f"{pods}/p")
 
 
-async def test_gated_leaving_and_missing_pods_are_not_bound(ask: Asking, pods: str) -> None:
+async def test_gated_leaving_and_missing_pods_are_not_bound(ask: RawRequests, pods: str) -> None:
     await ask("POST", pods, pod("gated", schedulingGates=[{"name": "x.y/z"}]))
     gated = await ask("POST", f"{pods}/gated/binding", binding("gated"))
     assert (gated.code, "has non-empty .spec.schedulingGates" in gated.message) == (409, True)
@@ -53,14 +53,14 @@ async def test_gated_leaving_and_missing_pods_are_not_bound(ask: Asking, pods: s
     assert (await ask("POST", f"{pods}/missing/binding", binding("missing"))).code == 404
 
 
-async def test_a_dry_binding_binds_nothing(ask: Asking, pods: str) -> None:
+async def test_a_dry_binding_binds_nothing(ask: RawRequests, pods: str) -> None:
     await ask("POST", pods, pod("p"))
     assert (await ask("POST", f"{pods}/p/binding", binding("p"), dryRun="All")).code == 201
     assert "nodeName" not in (await ask("GET", f"{pods}/p")).body["spec"]
 
 
 @pytest.fixture
-async def protected(ask: Asking, pods: str, namespace: str) -> str:
+async def protected(ask: RawRequests, pods: str, namespace: str) -> str:
     """A running pod under a budget that allows no disruption; answers the pod's path."""
     await ask("POST", pods, pod("p", nodeName="nowhere") | {"metadata": {"name": "p", "labels": {"app": "x"}}})
     state = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -80,7 +80,7 @@ async def protected(ask: Asking, pods: str, namespace: str) -> str:
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
-async def test_an_exhausted_budget_refuses_with_its_numbers(ask: Asking, protected: str) -> None:
+async def test_an_exhausted_budget_refuses_with_its_numbers(ask: RawRequests, protected: str) -> None:
     answer = await ask("POST", f"{protected}/eviction", EVICTION | {"metadata": {"name": "p"}})
     assert (answer.code, answer.reason) == (429, "TooManyRequests")
     assert answer.message == "Cannot evict pod as it would violate the pod's disruption budget."
@@ -91,7 +91,7 @@ async def test_an_exhausted_budget_refuses_with_its_numbers(ask: Asking, protect
     await remove(ask, protected)
 
 
-async def test_a_budget_with_room_lets_a_pod_go(ask: Asking, protected: str, namespace: str) -> None:
+async def test_a_budget_with_room_lets_a_pod_go(ask: RawRequests, protected: str, namespace: str) -> None:
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     await ask("PATCH", f"{budgets}/b", {"spec": {"minAvailable": 0}}, MERGE_PATCH)
 
@@ -106,7 +106,7 @@ async def test_a_budget_with_room_lets_a_pod_go(ask: Asking, protected: str, nam
     await remove(ask, protected)
 
 
-async def test_a_pod_that_does_not_run_is_evicted_at_once(ask: Asking, pods: str) -> None:
+async def test_a_pod_that_does_not_run_is_evicted_at_once(ask: RawRequests, pods: str) -> None:
     await ask("POST", pods, pod("p"))
     answer = await ask("POST", f"{pods}/p/eviction", EVICTION | {"metadata": {"name": "p"}})
     assert (answer.code, answer.body["status"]) == (201, "Success")
@@ -115,7 +115,7 @@ async def test_a_pod_that_does_not_run_is_evicted_at_once(ask: Asking, pods: str
     assert (missing.code, missing.reason) == (404, "NotFound")
 
 
-async def test_scale_shows_and_changes_replicas(ask: Asking, deployments: str) -> None:
+async def test_scale_shows_and_changes_replicas(ask: RawRequests, deployments: str) -> None:
     path = f"{deployments}/d/scale"
     await ask("POST", deployments, deployment("d", 0))
     scale = (await ask("GET", path)).body
@@ -132,7 +132,7 @@ async def test_scale_shows_and_changes_replicas(ask: Asking, deployments: str) -
     assert (await ask("PUT", path, blind)).code == 200
 
 
-async def test_tokens_are_issued_for_accounts_that_exist(ask: Asking, pods: str, namespace: str) -> None:
+async def test_tokens_are_issued_for_accounts_that_exist(ask: RawRequests, pods: str, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
     answer = await ask("POST", path, {"spec": {"expirationSeconds": 600}})
     assert answer.code == 201
@@ -146,7 +146,7 @@ async def test_tokens_are_issued_for_accounts_that_exist(ask: Asking, pods: str,
     assert missing.code == 404
 
 
-async def test_reviews_say_who_may_what(ask: Asking, namespace: str) -> None:
+async def test_reviews_say_who_may_what(ask: RawRequests, namespace: str) -> None:
     attributes = {"verb": "get", "resource": "pods", "namespace": namespace}
     path = "/apis/authorization.k8s.io/v1"
     mine = await ask("POST", f"{path}/selfsubjectaccessreviews", {"spec": {"resourceAttributes": attributes}})
@@ -156,7 +156,7 @@ async def test_reviews_say_who_may_what(ask: Asking, namespace: str) -> None:
     assert theirs.body["status"]["allowed"] is False
 
 
-async def test_logs_of_a_pod_without_node_are_empty_and_containers_must_exist(ask: Asking, pods: str) -> None:
+async def test_logs_of_a_pod_without_node_are_empty_and_containers_must_exist(ask: RawRequests, pods: str) -> None:
     await ask("POST", pods, pod("p"))
     two = pod("two")
     two["spec"]["containers"].append({"name": "d", "image": "i"})

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from apportion.cluster.certificates import Authority
-from tests.clusters.cluster import Cluster
-from tests.contract.asking import MERGE_PATCH, Asking, config_map, until
+from tests.contract.raw_requests import MERGE_PATCH, RawRequests, config_map, until
+from tests.environments.cluster import Cluster
 
 JSON = dict[str, Any]
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -26,7 +26,7 @@ REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 class Hooks:
     """Registers webhooks of the test's own server for config maps of the test's namespace."""
 
-    ask: Asking
+    ask: RawRequests
     namespace: str
     port: int
     bundle: str
@@ -90,7 +90,7 @@ def webhook_server(any_cluster: Cluster, tmp_path: Path) -> Iterator[tuple[int, 
 
 
 @pytest.fixture
-async def hooks(ask: Asking, namespace: str, webhook_server: tuple[int, str]) -> AsyncIterator[Hooks]:
+async def hooks(ask: RawRequests, namespace: str, webhook_server: tuple[int, str]) -> AsyncIterator[Hooks]:
     port, bundle = webhook_server
     yield Hooks(ask, namespace, port, bundle)
     for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
@@ -252,7 +252,9 @@ async def test_a_dry_run_is_refused_where_a_webhook_has_side_effects(hooks: Hook
         ({"matchConditions": [{"name": "a", "expression": "object.("}]}, "webhooks[0].matchConditions[0].expression"),
     ],
 )
-async def test_bad_registrations_are_refused_by_field(ask: Asking, namespace: str, change: JSON, field: str) -> None:
+async def test_bad_registrations_are_refused_by_field(
+    ask: RawRequests, namespace: str, change: JSON, field: str
+) -> None:
     hook = Hooks(ask, namespace, 1, "").hook("x", "/x")
     del hook["clientConfig"]["caBundle"]
     body = {"metadata": {"name": namespace}, "webhooks": [hook | change]}

@@ -13,7 +13,7 @@ from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.apis.request import POLICIES, Request, parse_pod
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -73,8 +73,8 @@ def test_d04_nothing_leaves_the_one_exception_tree(
         assert request.field
         return
     fleet = fleet_of((node_facts("n"), [(A100, True), (T4, False)]))
-    outcome = cycle.decide(fleet, Group.of(request), Policy())
-    if isinstance(outcome, cycle.Refusal):
+    outcome = group_decision.decide(fleet, Group.of(request), Policy())
+    if isinstance(outcome, group_decision.Refusal):
         assert messages.of(outcome)
 
 
@@ -106,6 +106,15 @@ def test_d04_absurd_amounts_are_capped_alike_on_both_paths(policy: str) -> None:
             pod_request("plain", gpus=1),
             pod_request("share", fraction="0.5"),
         ]
-        outcomes.append([cycle.decide(fleet, Group.of(request), Policy(policy), plain=plain) for request in asked])
+        outcomes.append(
+            [group_decision.decide(fleet, Group.of(request), Policy(policy), plain=plain) for request in asked]
+        )
     assert outcomes[0] == outcomes[1]
-    assert [isinstance(outcome, cycle.Statement) for outcome in outcomes[0]] == [True, False, False, False, True, True]
+    assert [isinstance(outcome, group_decision.Statement) for outcome in outcomes[0]] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]

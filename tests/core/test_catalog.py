@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from apportion.apis.custom_resources.accelerators import AcceleratorProfile
-from apportion.apis.errors import ApportionError, CatalogError, ProfileError, RequestError
+from apportion.apis.errors import CatalogError, RequestError
 from apportion.core.catalog import Catalog, Model, Profile
 from tests.builders.accelerators import A100, CATALOG, model
 
@@ -104,29 +104,6 @@ def test_geometry_that_contradicts_itself_is_refused(broken: Model, field: str, 
     assert refused.value.field.startswith("models[mine]")
     assert refused.value.field.endswith(field)
     assert refused.value.code == code
-
-
-@pytest.mark.parametrize(
-    ("layout", "code"),
-    [
-        ([("1g.5gb", 7)], "IllegalLayout"),
-        ([("9g.9gb", 0)], "IllegalLayout"),
-        ([("2g.10gb", 0), ("1g.5gb", 1)], "OverlappingLayout"),
-    ],
-)
-def test_f02_an_impossible_layout_is_refused(layout: list[tuple[str, int]], code: str) -> None:
-    with pytest.raises(CatalogError) as refused:
-        model(A100).with_layout(layout)
-    assert refused.value.code == code
-
-
-def test_s03_an_unknown_profile_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(ProfileError) as refused:
-        CATALOG.require_profile("9g.99gb", "spec.containers[main].resources.limits[nvidia.com/mig-9g.99gb]")
-    assert refused.value.code == "UnknownProfile"
-    assert "1g.5gb, 1g.5gb+me" in str(refused.value)
-    assert isinstance(refused.value, ApportionError)
-    CATALOG.require_profile("7g.80gb")
 
 
 def test_d04_more_memory_than_any_gpu_has_is_refused() -> None:

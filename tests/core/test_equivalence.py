@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from apportion.apis import names
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.equivalence import node_class, request_class
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
@@ -119,7 +119,7 @@ def _crowded(dice: random.Random) -> Fleet:
     )
     for _ in range(6):
         request = _request(dice)
-        cycle.decide(fleet, Group.of(request), Policy("first-fit"), explained=False)
+        group_decision.decide(fleet, Group.of(request), Policy("first-fit"), explained=False)
     return fleet
 
 
@@ -138,9 +138,9 @@ def _request(dice: random.Random) -> Any:
 def _outcome(fleet: Fleet, request: Any) -> object:
     mark = fleet.checkpoint()
     try:
-        outcome = cycle.decide(fleet, Group.of(request), Policy("first-fit"))
+        outcome = group_decision.decide(fleet, Group.of(request), Policy("first-fit"))
     finally:
         fleet.rollback(mark)
-    if isinstance(outcome, cycle.Statement):
+    if isinstance(outcome, group_decision.Statement):
         return outcome.node, [claim.placement for claim in outcome.claims]
     return outcome.code, outcome.groups, outcome.remedy and outcome.remedy.kind

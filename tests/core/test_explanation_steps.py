@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import remedies
 from apportion.core.explanations.explanation import Explanation, refuse
 from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons
-from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from apportion.core.refusals import Refusal
@@ -38,7 +38,10 @@ def _fleet(dice: random.Random, count: int) -> Fleet:
     )
     policy = Policy("first-fit")
     for wants in ({"slices": {"3g.20gb": 1}}, {"gpus": 1}):
-        while isinstance(cycle.decide(fleet, Group.of(pod_request(**wants)), policy, explained=False), cycle.Statement):
+        while isinstance(
+            group_decision.decide(fleet, Group.of(pod_request(**wants)), policy, explained=False),
+            group_decision.Statement,
+        ):
             pass
     return fleet
 
@@ -102,7 +105,9 @@ def _still_works(fleet: Fleet, request: Request, refusal: Refusal) -> bool:
     mark = fleet.checkpoint()
     try:
         changed = remedies.apply(fleet, request, refusal.remedy)
-        return isinstance(cycle.decide(fleet, Group.of(changed), Policy(), explained=False), cycle.Statement)
+        return isinstance(
+            group_decision.decide(fleet, Group.of(changed), Policy(), explained=False), group_decision.Statement
+        )
     finally:
         fleet.rollback(mark)
 

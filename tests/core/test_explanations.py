@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from apportion.apis import names
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import messages, remedies
-from apportion.core.facts import Taint
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, CATALOG, H100, T4
@@ -19,16 +19,19 @@ from tests.builders.fleets import add_node, fleet_of, mig_fleet, node_facts
 from tests.builders.pods import pod_request
 
 
-def refused(fleet: Fleet, **wants: object) -> cycle.Refusal:
-    outcome = cycle.decide(fleet, Group.of(pod_request(**wants)), Policy())
-    assert isinstance(outcome, cycle.Refusal)
+def refused(fleet: Fleet, **wants: object) -> group_decision.Refusal:
+    outcome = group_decision.decide(fleet, Group.of(pod_request(**wants)), Policy())
+    assert isinstance(outcome, group_decision.Refusal)
     return outcome
 
 
 def fill(fleet: Fleet, **wants: object) -> int:
     """Place pods of one kind until no more fit."""
     count = 0
-    while isinstance(cycle.decide(fleet, Group.of(pod_request(**wants)), Policy(), explained=False), cycle.Statement):
+    while isinstance(
+        group_decision.decide(fleet, Group.of(pod_request(**wants)), Policy(), explained=False),
+        group_decision.Statement,
+    ):
         count += 1
     return count
 
@@ -38,7 +41,7 @@ def test_x01_something_smaller_comes_before_ending_pods() -> None:
     fill(fleet, slices={"3g.20gb": 1})
     for name in list(fleet.slices)[:1]:
         fleet.remove_slice(name)
-    cycle.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 1})), Policy())
+    group_decision.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 1})), Policy())
     refusal = refused(fleet, slices={"3g.20gb": 1})
     assert refusal.remedy is not None
     assert (refusal.remedy.kind, refusal.remedy.instead) == (remedies.SMALLER, "2g.10gb")
@@ -68,7 +71,9 @@ def test_x01_another_product_comes_before_ending_pods_where_the_pod_insists_on_o
         assert refusal.remedy.kind == remedies.MODEL
         assert messages.of(refusal).endswith(f"request {product} NVIDIA-L4 instead of Tesla-T4.")
         changed = remedies.apply(fleet, pod_request(gpus=1, **rule), refusal.remedy)
-        assert isinstance(cycle.decide(fleet, Group.of(changed), Policy(), explained=False), cycle.Statement)
+        assert isinstance(
+            group_decision.decide(fleet, Group.of(changed), Policy(), explained=False), group_decision.Statement
+        )
         fleet.remove_pod(changed.uid)
 
 
@@ -96,8 +101,8 @@ def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
     for number in range(25):
         request = pod_request(f"late-{number}", **_wants(dice))
         before = fleet.record()
-        outcome = cycle.decide(fleet, Group.of(request), policy)
-        if isinstance(outcome, cycle.Statement):
+        outcome = group_decision.decide(fleet, Group.of(request), policy)
+        if isinstance(outcome, group_decision.Statement):
             outcome.undo(fleet)
             continue
         assert fleet.record() == before, "explaining changes nothing"
@@ -109,7 +114,7 @@ def test_x01_applying_the_cheapest_change_admits_the_pod(seed: int) -> None:
         seen[outcome.remedy.kind] += 1
         mark = fleet.checkpoint()
         changed = remedies.apply(fleet, request, outcome.remedy)
-        assert isinstance(cycle.decide(fleet, Group.of(changed), policy), cycle.Statement), (
+        assert isinstance(group_decision.decide(fleet, Group.of(changed), policy), group_decision.Statement), (
             outcome.remedy,
             messages.of(outcome),
         )
@@ -133,7 +138,7 @@ def _crowded(dice: random.Random) -> Fleet:
         add_node(fleet, facts, gpus, ready=dice.random() < 0.9)
     policy = Policy("first-fit")
     for number in range(60):
-        cycle.decide(fleet, Group.of(pod_request(f"early-{number}", **_wants(dice))), policy, explained=False)
+        group_decision.decide(fleet, Group.of(pod_request(f"early-{number}", **_wants(dice))), policy, explained=False)
     return fleet
 
 

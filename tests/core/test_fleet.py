@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from apportion.apis import names
 from apportion.apis.errors import LedgerError
-from apportion.core import cycle
-from apportion.core.facts import GpuFacts, SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core import group_decision
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import GpuFacts
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, CATALOG, T4, model
@@ -117,10 +118,10 @@ def test_a_mark_cannot_be_used_twice() -> None:
 def test_a_plan_can_be_undone_after_other_changes() -> None:
     fleet = mig_fleet(2)
     before = fleet.record()
-    first = cycle.decide(fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
-    second = cycle.decide(fleet, Group.of(pod_request("b", slices={"3g.20gb": 1})), Policy())
-    assert isinstance(first, cycle.Statement)
-    assert isinstance(second, cycle.Statement)
+    first = group_decision.decide(fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
+    second = group_decision.decide(fleet, Group.of(pod_request("b", slices={"3g.20gb": 1})), Policy())
+    assert isinstance(first, group_decision.Statement)
+    assert isinstance(second, group_decision.Statement)
     first.undo(fleet)
     second.undo(fleet)
     assert fleet.record() == before
@@ -128,11 +129,16 @@ def test_a_plan_can_be_undone_after_other_changes() -> None:
 
 def test_g05_a_reservation_pod_holds_its_device_once() -> None:
     fleet = fleet_of((node_facts("n"), [(T4, False)] * 2))
-    assert isinstance(cycle.decide(fleet, Group.of(pod_request("sharer", fraction="0.5")), Policy()), cycle.Statement)
+    assert isinstance(
+        group_decision.decide(fleet, Group.of(pod_request("sharer", fraction="0.5")), Policy()),
+        group_decision.Statement,
+    )
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1, "the reservation that will come is counted already"
     fleet.add_pod(pod_request("reservation", namespace=names.RESERVATION_NAMESPACE, gpus=1), "n")
     assert fleet.nodes["n"].free(names.NVIDIA_GPU) == 1
-    assert isinstance(cycle.decide(fleet, Group.of(pod_request("whole", gpus=1)), Policy()), cycle.Statement)
+    assert isinstance(
+        group_decision.decide(fleet, Group.of(pod_request("whole", gpus=1)), Policy()), group_decision.Statement
+    )
 
 
 def test_g05_reservation_pods_are_those_in_the_namespace_of_the_installation() -> None:

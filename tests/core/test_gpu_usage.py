@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apportion.core import cycle, gpu_usage
+from apportion.core import gpu_usage, group_decision
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -20,7 +20,7 @@ def mixed() -> Fleet:
 def charged(fleet: Fleet, **wants: object) -> tuple[int | None, int]:
     request = pod_request(**wants)
     before = gpu_usage.wanted(fleet, request)
-    assert isinstance(cycle.decide(fleet, Group.of(request), Policy("first-fit")), cycle.Statement)
+    assert isinstance(group_decision.decide(fleet, Group.of(request), Policy("first-fit")), group_decision.Statement)
     return before, gpu_usage.held(fleet, request.uid)
 
 

@@ -12,8 +12,8 @@ from types import FrameType
 import msgspec
 import pytest
 
-from apportion.core import cycle
-from apportion.core.facts import SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core import group_decision
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -78,10 +78,11 @@ def test_a_decision_costs_what_changed_since_the_last_of_its_kind(wants: dict[st
         fleet, policy = fleet_with(nodes), Policy("first-fit")
         for number in range(3):
             assert isinstance(
-                cycle.decide(fleet, Group.of(pod_request(f"pod-{number}", **wants)), policy), cycle.Statement
+                group_decision.decide(fleet, Group.of(pod_request(f"pod-{number}", **wants)), policy),
+                group_decision.Statement,
             )
         request = pod_request("last", **wants)
-        costs.append(calls_of(lambda: cycle.decide(fleet, Group.of(request), policy)))  # noqa: B023
+        costs.append(calls_of(lambda: group_decision.decide(fleet, Group.of(request), policy)))  # noqa: B023
     assert costs[0] == costs[1]
 
 
@@ -94,4 +95,6 @@ def test_a_fleet_of_5000_nodes_and_100000_pods_is_held() -> None:
     tracemalloc.stop()
     assert len(fleet.pod_nodes) == nodes * pods
     assert held < 4096 * nodes * pods, "a few KiB for each pod with its part of the node"
-    assert isinstance(cycle.decide(fleet, Group.of(pod_request("one-more", gpus=1)), Policy()), cycle.Statement)
+    assert isinstance(
+        group_decision.decide(fleet, Group.of(pod_request("one-more", gpus=1)), Policy()), group_decision.Statement
+    )

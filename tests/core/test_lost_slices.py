@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apportion.apis.identities import PodUID
-from apportion.core import cycle, lost_slices
+from apportion.core import group_decision, lost_slices
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.operations import ClaimSlice, Evict
@@ -18,7 +18,7 @@ POLICY = Policy.named("fragmentation")
 
 
 def placed(fleet: Fleet, name: str, profile: str, count: int = 1) -> Statement:
-    outcome = cycle.decide(fleet, Group.of(pod_request(name, slices={profile: count})), POLICY)
+    outcome = group_decision.decide(fleet, Group.of(pod_request(name, slices={profile: count})), POLICY)
     assert isinstance(outcome, Statement)
     return outcome
 

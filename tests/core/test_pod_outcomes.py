@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from apportion.core import cycle
-from apportion.core.facts import SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core import group_decision
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, T4
@@ -26,10 +26,10 @@ def test_s06_claims_on_a_node_that_takes_nobody_any_more_are_given_up(facts: dic
     request = pod_request("again", slices={"1g.5gb": 1}, cpu="1")
     fleet.add_slice(f"{request.uid}-main-0", SlicePlacement("node-1-gpu0", "1g.5gb", 3, 1), request.uid, node="node-1")
     add_node(fleet, node_facts("node-1", **facts), [(A100, True)], ready=ready)
-    refused = cycle.decide(fleet, Group.of(request), Policy())
-    assert isinstance(refused, cycle.Refusal)
+    refused = group_decision.decide(fleet, Group.of(request), Policy())
+    assert isinstance(refused, group_decision.Refusal)
     assert refused.code == "ClaimsGivenUp"
-    assert cycle.place(fleet, request, Policy()) is None
+    assert group_decision.place(fleet, request, Policy()) is None
 
 
 def test_s06_claims_that_are_being_deleted_are_waited_for() -> None:
@@ -37,15 +37,17 @@ def test_s06_claims_that_are_being_deleted_are_waited_for() -> None:
     request = pod_request("again", slices={"1g.5gb": 1})
     place = SlicePlacement("node-1-gpu0", "1g.5gb", 3, 1)
     fleet.add_slice(f"{request.uid}-main-0", place, request.uid, node="node-1", releasing=True)
-    refused = cycle.decide(fleet, Group.of(request), Policy())
-    assert isinstance(refused, cycle.Refusal)
+    refused = group_decision.decide(fleet, Group.of(request), Policy())
+    assert isinstance(refused, group_decision.Refusal)
     assert refused.code == "ClaimsLeaving"
 
 
 def test_g01_where_nobody_binds_shares_a_pod_with_one_is_told_so() -> None:
     fleet = fleet_of((node_facts("n"), [(T4, False)]))
-    assert isinstance(cycle.decide(fleet, Group.of(pod_request(fraction="0.5")), Policy()), cycle.Statement)
+    assert isinstance(
+        group_decision.decide(fleet, Group.of(pod_request(fraction="0.5")), Policy()), group_decision.Statement
+    )
     fleet.sharing = False
-    refused = cycle.decide(fleet, Group.of(pod_request(fraction="0.5")), Policy())
-    assert isinstance(refused, cycle.Refusal)
+    refused = group_decision.decide(fleet, Group.of(pod_request(fraction="0.5")), Policy())
+    assert isinstance(refused, group_decision.Refusal)
     assert refused.code == "NoSharing"

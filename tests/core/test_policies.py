@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apportion.apis.errors import RequestError
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.operations import BindShare
@@ -17,9 +17,9 @@ from tests.builders.fleets import fleet_of, mig_fleet, node_facts
 from tests.builders.pods import pod_request
 
 
-def placed(fleet: Fleet, policy: Policy, **wants: object) -> cycle.Statement:
-    outcome = cycle.decide(fleet, Group.of(pod_request(**wants)), policy)
-    assert isinstance(outcome, cycle.Statement)
+def placed(fleet: Fleet, policy: Policy, **wants: object) -> group_decision.Statement:
+    outcome = group_decision.decide(fleet, Group.of(pod_request(**wants)), policy)
+    assert isinstance(outcome, group_decision.Statement)
     return outcome
 
 
@@ -39,9 +39,9 @@ def test_a_group_is_placed_whole_or_not_at_all() -> None:
     fleet = mig_fleet(1)
     before = fleet.record()
     group = [pod_request(slices={"3g.20gb": 1}) for _ in range(3)]
-    assert isinstance(cycle.decide(fleet, Group.of(*group), Policy()), cycle.Refusal)
+    assert isinstance(group_decision.decide(fleet, Group.of(*group), Policy()), group_decision.Refusal)
     assert fleet.record() == before
-    assert isinstance(cycle.decide(fleet, Group.of(*group[:2]), Policy()), cycle.Statement)
+    assert isinstance(group_decision.decide(fleet, Group.of(*group[:2]), Policy()), group_decision.Statement)
 
 
 def test_the_mix_is_learned_once_per_pod_and_fades() -> None:

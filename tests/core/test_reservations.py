@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from apportion.apis import names
-from apportion.core import cycle
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core import group_decision
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
 from tests.builders.accelerators import T4
@@ -20,11 +21,11 @@ def test_reserved_gpus_are_given_to_nobody_but_the_owner() -> None:
     fleet = fleet_of((node_facts("n"), [(T4, False)] * 2))
     owner = pod_request("owner", gpus=2)
     fleet.reserve(Reservation("room", "n", {GPU: 2, "cpu": 1000}, owner=owner.uid))
-    assert isinstance(cycle.decide(fleet, Group.of(pod_request(gpus=1)), Policy()), cycle.Refusal)
+    assert isinstance(group_decision.decide(fleet, Group.of(pod_request(gpus=1)), Policy()), group_decision.Refusal)
     assert fleet.nodes["n"].free("cpu") == 63_000
     before = fleet.record()
-    placed = cycle.decide(fleet, Group.of(owner), Policy())
-    assert isinstance(placed, cycle.Statement)
+    placed = group_decision.decide(fleet, Group.of(owner), Policy())
+    assert isinstance(placed, group_decision.Statement)
     assert not fleet.reservations
     placed.undo(fleet)
     assert fleet.record() == before, "the room is reserved again"
@@ -33,16 +34,20 @@ def test_reserved_gpus_are_given_to_nobody_but_the_owner() -> None:
 def test_reserved_slices_block_their_places() -> None:
     fleet = mig_fleet(1)
     fleet.reserve(Reservation("room", "node-0", {}, (SlicePlacement("node-0-gpu0", "7g.40gb", 0, 8),), owner="x"))
-    assert isinstance(cycle.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 1})), Policy()), cycle.Refusal)
+    assert isinstance(
+        group_decision.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 1})), Policy()), group_decision.Refusal
+    )
     fleet.release_reservation("room")
-    assert isinstance(cycle.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 1})), Policy()), cycle.Statement)
+    assert isinstance(
+        group_decision.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 1})), Policy()), group_decision.Statement
+    )
 
 
 def test_a_reservation_counts_against_the_number_of_pods() -> None:
     fleet = fleet_of((node_facts("n", pods=1), []))
     fleet.reserve(Reservation("room", "n", {}, owner="x"))
-    refused = cycle.decide(fleet, Group.of(pod_request(cpu="1")), Policy())
-    assert isinstance(refused, cycle.Refusal)
+    refused = group_decision.decide(fleet, Group.of(pod_request(cpu="1")), Policy())
+    assert isinstance(refused, group_decision.Refusal)
     assert refused.code == "TooManyPods"
 
 

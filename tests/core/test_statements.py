@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from apportion.apis import names
 from apportion.apis.errors import LedgerError
-from apportion.core import cycle
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core import group_decision
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.operations import (
     Bind,
@@ -28,7 +29,7 @@ from apportion.core.operations import (
 )
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
-from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
+from apportion.core.volumes import Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts
 from tests.builders.accelerators import A100, T4
 from tests.builders.fleets import fleet_of, mig_fleet, node_facts
 from tests.builders.pods import pod_request
@@ -42,9 +43,9 @@ def crowd(dice: random.Random) -> Fleet:
     fleet = fleet_of(
         *((node_facts(f"node-{n}"), [(A100, True)] + [(T4, False)] * dice.randint(0, 3)) for n in range(NODES))
     )
-    fleet.storage = Storage(classes={LOCAL: ClassFacts(waits_for_pod=True)})
+    fleet.storage = Storage(classes={LOCAL: StorageClassFacts(waits_for_pod=True)})
     for number in range(6):
-        fleet.storage.claims[f"default/data-{number}"] = ClaimFacts(storage_class=LOCAL)
+        fleet.storage.volume_claims[f"default/data-{number}"] = VolumeClaimFacts(storage_class=LOCAL)
         fleet.storage.volumes[f"pv-{number}"] = VolumeFacts(storage_class=LOCAL)
     for number in range(dice.randint(0, 8)):
         wants = dice.choice(({"gpus": 1}, {"gpus": 2}, {"cpu": "1"}))
@@ -191,33 +192,33 @@ def test_what_was_decided_can_be_undone_and_decided_again_in_the_same_way(seed: 
     group = Group.of(
         *(pod_request(f"p-{n}", volumes=volumes if n == 0 else [], **wants) for n in range(dice.randint(1, 3)))
     )
-    first = cycle.decide(fleet, group, policy)
-    if isinstance(first, cycle.Refusal):
+    first = group_decision.decide(fleet, group, policy)
+    if isinstance(first, group_decision.Refusal):
         assert fleet.record() == before
         return
     decided = fleet.record()
     first.undo(fleet)
     assert fleet.record() == before
-    assert cycle.decide(fleet, group, policy) == first
+    assert group_decision.decide(fleet, group, policy) == first
     assert fleet.record() == decided
 
 
 def test_a_bind_is_written_after_the_claims_and_volumes_of_its_pod() -> None:
     fleet = mig_fleet(1)
     fleet.storage = Storage(
-        {"default/data": ClaimFacts(storage_class=LOCAL, uid="u")}, {"pv": VolumeFacts(version="7")}
+        {"default/data": VolumeClaimFacts(storage_class=LOCAL, uid="u")}, {"pv": VolumeFacts(version="7")}
     )
     fleet.storage.volumes["pv"] = VolumeFacts(storage_class=LOCAL, version="7")
-    fleet.storage.classes[LOCAL] = ClassFacts(waits_for_pod=True)
+    fleet.storage.classes[LOCAL] = StorageClassFacts(waits_for_pod=True)
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    statement = cycle.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 2}, volumes=volumes)), Policy())
+    statement = group_decision.decide(fleet, Group.of(pod_request(slices={"1g.5gb": 2}, volumes=volumes)), Policy())
     assert isinstance(statement, Statement)
     first, second = statement.waves()
     assert [type(each) for each in first] == [ClaimSlice, ClaimSlice, BindVolume]
     assert [type(each) for each in second] == [Bind]
     chosen = first[2]
     assert isinstance(chosen, BindVolume)
-    assert (chosen.volume, chosen.volume_version, chosen.claim_uid) == ("pv", "7", "u")
+    assert (chosen.volume, chosen.volume_version, chosen.volume_claim_uid) == ("pv", "7", "u")
 
 
 def test_operations_that_wait_for_each_other_are_an_error() -> None:
@@ -233,17 +234,17 @@ def test_operations_that_wait_for_each_other_are_an_error() -> None:
 def test_s04_a_volume_is_chosen_once() -> None:
     fleet = mig_fleet(2)
     fleet.storage = Storage(
-        {f"default/{name}": ClaimFacts(storage_class=LOCAL) for name in ("a", "b")},
+        {f"default/{name}": VolumeClaimFacts(storage_class=LOCAL) for name in ("a", "b")},
         {"pv": VolumeFacts(storage_class=LOCAL)},
-        {LOCAL: ClassFacts(waits_for_pod=True)},
+        {LOCAL: StorageClassFacts(waits_for_pod=True)},
     )
     first, second = (
         pod_request(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}]) for name in ("a", "b")
     )
-    placed = cycle.decide(fleet, Group.of(first), Policy())
+    placed = group_decision.decide(fleet, Group.of(first), Policy())
     assert isinstance(placed, Statement)
-    refused = cycle.decide(fleet, Group.of(second), Policy())
-    assert isinstance(refused, cycle.Refusal)
+    refused = group_decision.decide(fleet, Group.of(second), Policy())
+    assert isinstance(refused, group_decision.Refusal)
     assert refused.code == "VolumeNodeAffinity"
     placed.undo(fleet)
-    assert isinstance(cycle.decide(fleet, Group.of(second), Policy()), Statement)
+    assert isinstance(group_decision.decide(fleet, Group.of(second), Policy()), Statement)

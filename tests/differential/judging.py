@@ -60,9 +60,14 @@ def _fleet(world: JSON) -> Fleet:
         if raw["status"]["phase"] not in {"Succeeded", "Failed"}:
             fleet.add_pod(parse_pod(_pod(raw)), raw["spec"]["nodeName"])
     fleet.storage = Storage(
-        claims={_key(raw): volumes.claim_facts(msgspec.convert(raw, PersistentVolumeClaim)) for raw in world["claims"]},
+        volume_claims={
+            _key(raw): volumes.volume_claim_facts(msgspec.convert(raw, PersistentVolumeClaim))
+            for raw in world["claims"]
+        },
         volumes={_key(raw): volumes.volume_facts(msgspec.convert(raw, PersistentVolume)) for raw in world["volumes"]},
-        classes={_key(raw): volumes.class_facts(msgspec.convert(raw, StorageClass)) for raw in world["classes"]},
+        classes={
+            _key(raw): volumes.storage_class_facts(msgspec.convert(raw, StorageClass)) for raw in world["classes"]
+        },
     )
     return fleet
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.clusters.api import Api
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.waiting import until
 from tests.differential import volumes, worlds
+from tests.environments.api import Api
+from tests.environments.control_plane import ControlPlane
+from tests.environments.waiting import until
 
 JSON = dict[str, Any]
 PORT = 7900

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import binaries
-from tests.clusters.fixtures import require
 from tests.differential import cases, judging, recording, worlds
+from tests.environments import binaries
+from tests.environments.fixtures import require
 
 SOAK = os.environ.get("APPORTION_SOAK") == "1"
 

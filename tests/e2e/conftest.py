@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.current import Current
-from tests.story.telling import Teller
+from tests.e2e.current_cluster import CurrentCluster
+from tests.story.slice_story import NamespacedKubectl
 
 ENABLED = os.environ.get("APPORTION_E2E") == "1"
 FOCUS = os.environ.get("FOCUS", "")
@@ -45,18 +45,18 @@ def title(item: pytest.Item) -> str:
 
 
 @pytest.fixture(scope="session")
-def current() -> Current:
+def current() -> CurrentCluster:
     """The cluster of the current kubeconfig."""
-    cluster = Current()
+    cluster = CurrentCluster()
     cluster.check()
     return cluster
 
 
 @pytest.fixture
-def tell(current: Current) -> Iterator[Teller]:
+def tell(current: CurrentCluster) -> Iterator[NamespacedKubectl]:
     """kubectl in a namespace of its own, which goes with the test."""
     namespace = f"e2e-{secrets.token_hex(3)}"
     current.kubectl("create", "namespace", namespace)
-    teller = Teller(current, namespace, image=IMAGE)
+    teller = NamespacedKubectl(current, namespace, image=IMAGE)
     yield teller
     current.kubectl("delete", "namespace", namespace, "--timeout=180s")

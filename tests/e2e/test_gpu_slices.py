@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.current import Current, places, smallest
-from tests.story.telling import Teller, devices_in_log, mig, until
+from tests.e2e.current_cluster import CurrentCluster, places, smallest
+from tests.story.slice_story import NamespacedKubectl, devices_in_log, mig, until
 
 TITLE = "GPU slices"
 Json = dict[str, Any]
 
 
-def test_as_many_pods_as_a_node_holds_run_and_one_more_waits_for_a_free_slice(current: Current, tell: Teller) -> None:
+def test_as_many_pods_as_a_node_holds_run_and_one_more_waits_for_a_free_slice(
+    current: CurrentCluster, tell: NamespacedKubectl
+) -> None:
     if current.claims():
         pytest.skip("slices are in use: filling a node needs an idle one")
     node = current.sliced_node()
@@ -39,7 +41,7 @@ def test_as_many_pods_as_a_node_holds_run_and_one_more_waits_for_a_free_slice(cu
     assert_sees_its_own(tell, pod)
 
 
-def test_a_container_with_three_slices_sees_three_devices(current: Current, tell: Teller) -> None:
+def test_a_container_with_three_slices_sees_three_devices(current: CurrentCluster, tell: NamespacedKubectl) -> None:
     profile = smallest(current.sliced_node())
     tell.apply(tell.deployment("three", replicas=2, **{mig(profile): "3"}))
     tell.wait_running("three", 2)
@@ -48,7 +50,7 @@ def test_a_container_with_three_slices_sees_three_devices(current: Current, tell
         assert "CUDA_VISIBLE_DEVICES=0,1,2" in tell.kubectl("logs", pod["metadata"]["name"])
 
 
-def test_a_container_with_two_profiles_gets_one_list(current: Current, tell: Teller) -> None:
+def test_a_container_with_two_profiles_gets_one_list(current: CurrentCluster, tell: NamespacedKubectl) -> None:
     node = current.sliced_node()
     small = smallest(node)
     larger = next((name for name in sorted(places(node)) if name.startswith("2g.") and "+" not in name), None)
@@ -62,7 +64,7 @@ def test_a_container_with_two_profiles_gets_one_list(current: Current, tell: Tel
     assert pod["spec"]["containers"][0]["resources"]["limits"]["gpu.das.com/mem"] == str(memory)
 
 
-def test_a_deployment_gives_everything_back(current: Current, tell: Teller) -> None:
+def test_a_deployment_gives_everything_back(current: CurrentCluster, tell: NamespacedKubectl) -> None:
     profile = smallest(current.sliced_node())
     tell.apply(tell.deployment("short", replicas=2, **{mig(profile): "1"}))
     tell.wait_running("short", 2)
@@ -71,7 +73,9 @@ def test_a_deployment_gives_everything_back(current: Current, tell: Teller) -> N
     until(lambda: not tell.claims(), lambda: "claims are left:\n" + tell.kubectl("get", "alloc", "-n", "das-operator"))
 
 
-def test_a_profile_that_no_gpu_has_is_refused_with_those_that_exist(current: Current, tell: Teller) -> None:
+def test_a_profile_that_no_gpu_has_is_refused_with_those_that_exist(
+    current: CurrentCluster, tell: NamespacedKubectl
+) -> None:
     profile = smallest(current.sliced_node())
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad"}, "spec": tell.pod_spec({mig("9g.99gb"): "1"})}
     answer = tell.kubectl("create", "-f", "-", input=json.dumps(pod), check=False)
@@ -79,7 +83,7 @@ def test_a_profile_that_no_gpu_has_is_refused_with_those_that_exist(current: Cur
     assert profile in answer
 
 
-def assert_sees_its_own(tell: Teller, pod: Json) -> list[str]:
+def assert_sees_its_own(tell: NamespacedKubectl, pod: Json) -> list[str]:
     listed = devices_in_log(tell, pod)
     assert sorted(listed) == sorted(claim["status"]["migUUID"] for claim in tell.claims_of(pod)), pod["metadata"][
         "name"

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.emulation.nvidia_smi import command, script
-from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine, instance_id
-from apportion.node.hardware.partitioner import Place
-from tests.clusters import binaries
+from apportion.emulation.nvidia_smi.machine import Instance, Machine, VisibleGpu, instance_id
+from tests.environments import binaries
 
 NOW = datetime(2026, 11, 16, 2, 30, 5, tzinfo=UTC)
 MACHINE = Machine(
     (
-        Board(
+        VisibleGpu(
             0,
             "GPU-a",
             "NVIDIA-H200",
@@ -31,7 +31,7 @@ MACHINE = Machine(
                 Instance("1g.10gb", 6, 1, "MIG-2", 10240, 13, 16),
             ),
         ),
-        Board(1, "GPU-b", "NVIDIA A100-PCIE-40GB", 40960),
+        VisibleGpu(1, "GPU-b", "NVIDIA A100-PCIE-40GB", 40960),
     )
 )
 CALLS = [
@@ -135,7 +135,7 @@ async def test_f09_the_script_of_a_node_shows_a_slice_as_soon_as_it_exists(tmp_p
     driver = EmulatedDriver("n1", tmp_path)
     await driver.configure({names.EMULATED_GPUS: '[{"product": "NVIDIA A100-PCIE-40GB", "count": 1}]'})
     (gpu,) = await driver.discover()
-    place = Place(gpu.uuid, "2g.10gb", 2, 2)
+    place = SlicePlacement(gpu.uuid, "2g.10gb", 2, 2)
     made = await driver.create(place)
     assert made.uuid in (tmp_path / "nvidia-smi").read_text()
     await driver.destroy(place)

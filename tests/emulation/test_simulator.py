@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 from apportion.apis import kinds, names
 from apportion.apis.meta import ObjectMeta
 from apportion.apis.nodes import Node, NodeStatus
-from apportion.cli import smi, state
+from apportion.cli import cluster_files, smi
 from apportion.cluster.client import Client
 from apportion.emulation.nvidia_smi import script
-from apportion.emulation.nvidia_smi.machine import Board, Machine
+from apportion.emulation.nvidia_smi.machine import Machine, VisibleGpu
 from apportion.emulation.simulator import Simulator, describe
 from pocketkube.api.in_process_transport import LocalTransport
 from pocketkube.api.server import ApiServer
-from tests.simulation.terminal import EXAMPLE, Terminal
+from tests.story.terminal import EXAMPLE, Terminal
 
 GPUS = json.dumps([{"product": "NVIDIA-H200", "count": 4, "memoryMiB": 71680}])
 
@@ -69,10 +69,10 @@ def test_f09_the_command_answers_for_a_node_and_names_the_nodes(
     for node in ("a", "b"):
         path = tmp_path / "root" / node / smi.FILE
         path.parent.mkdir(parents=True)
-        path.write_text(script.render(Machine((Board(0, f"GPU-{node}", "NVIDIA A30", 24576),))))
-    mine = state.mine("here")
+        path.write_text(script.render(Machine((VisibleGpu(0, f"GPU-{node}", "NVIDIA A30", 24576),))))
+    mine = cluster_files.mine("here")
     mine.root = str(tmp_path / "root")
-    state.write(mine)
+    cluster_files.write(mine)
     listed = CliRunner().invoke(smi.app, ["--node", "b", "-L"])
     assert (listed.exit_code, listed.output) == (0, "GPU 0: NVIDIA A30 (UUID: GPU-b)\n")
     unclear = CliRunner().invoke(smi.app, ["-L"])

@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from tests.kubectl import samples
-from tests.kubectl.telling import Telling
+from tests.kubectl.session import KubectlSession
 
 
-def small_kinds_are_made_and_described(tell: Telling) -> None:
+def small_kinds_are_made_and_described(tell: KubectlSession) -> None:
     tell.apply(samples.deployment("web", replicas=0), samples.config_map("settings", a="b"))
     tell("create", "secret", "generic", "word", "--from-literal=a=b")
     tell("create", "role", "reader", "--verb=get", "--resource=pods")
@@ -35,7 +35,7 @@ def small_kinds_are_made_and_described(tell: Telling) -> None:
     tell("delete", "deployments,services,ingresses,hpa", "--all")
 
 
-def manifests_with_mistakes_are_refused(tell: Telling) -> None:
+def manifests_with_mistakes_are_refused(tell: KubectlSession) -> None:
     container = {"name": "c", "image": "i"}
     mistakes: tuple[dict[str, Any], ...] = (
         {"containers": [container | {"foo": 1}], "bar": 2},

@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Callable
 
 from tests.kubectl import samples
-from tests.kubectl.telling import NAMESPACE, Telling
+from tests.kubectl.session import NAMESPACE, KubectlSession
 
 
-def get_prints_tables_and_formats(tell: Telling) -> None:
+def get_prints_tables_and_formats(tell: KubectlSession) -> None:
     tell.apply(
         samples.pod("one", labels={"app": "web", "tier": "front"}),
         samples.pod("two", labels={"app": "web", "tier": "back"}),
@@ -40,7 +40,7 @@ def get_prints_tables_and_formats(tell: Telling) -> None:
     tell("get", "namespace", NAMESPACE)
 
 
-def get_prints_whole_objects(tell: Telling) -> None:
+def get_prints_whole_objects(tell: KubectlSession) -> None:
     tell.apply(samples.config_map("settings", colour="red"), samples.service("web"))
     tell.apply(samples.pod("whole", "sh", "-c", "sleep 5"))
     tell.until(("get", "pod", "whole"), lambda said: "Pending" in said)
@@ -55,7 +55,7 @@ def get_prints_whole_objects(tell: Telling) -> None:
     tell("get", "--raw", "/api/v1/namespaces/absent", fails=True)
 
 
-def get_selects(tell: Telling) -> None:
+def get_selects(tell: KubectlSession) -> None:
     maps = [samples.config_map(name, key="value") for name in ("a", "b", "c")]
     for labelled, team in zip(maps, ("red", "blue", "red"), strict=True):
         labelled["metadata"]["labels"] = {"team": team}
@@ -70,7 +70,7 @@ def get_selects(tell: Telling) -> None:
     tell("get", "configmaps", "--chunk-size=2", "-o", "name")
 
 
-def get_watches(tell: Telling) -> None:
+def get_watches(tell: KubectlSession) -> None:
     with tell.following("get", "configmaps", "-w", "--field-selector", "metadata.name!=kube-root-ca.crt") as shown:
         tell("create", "configmap", "seen", "--from-literal=a=1")
         shown("seen   1")
@@ -85,7 +85,7 @@ def get_watches(tell: Telling) -> None:
         shown("configmap/again", meanwhile=lambda: tell.aside("create", "configmap", f"again-{secrets.token_hex(4)}"))
 
 
-def describe_tells_the_whole_story(tell: Telling) -> None:
+def describe_tells_the_whole_story(tell: KubectlSession) -> None:
     tell.apply(samples.deployment("web"), samples.service("web"), samples.job("once", "true", backoffLimit=2))
     tell.until(("get", "pods", "-o", "jsonpath={.items[*].status.conditions[0].reason}"), _unschedulable(3))
     tell.until(("get", "deployments", "-o", "wide"), lambda said: "0/2     2" in said)
@@ -108,7 +108,7 @@ def describe_tells_the_whole_story(tell: Telling) -> None:
     tell("events", "--for", "job/once", "--types=Warning")
 
 
-def discovery_and_documentation_answer(tell: Telling) -> None:
+def discovery_and_documentation_answer(tell: KubectlSession) -> None:
     tell("api-resources", "--namespaced", "--api-group=apps")
     tell("api-resources", "--api-group=batch", "-o", "wide")
     tell("api-resources", "--api-group=", "--namespaced", "--sort-by=name")

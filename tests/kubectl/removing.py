@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.kubectl import samples
-from tests.kubectl.telling import Telling
+from tests.kubectl.session import KubectlSession
 
 
-def delete_by_name_selector_and_file(tell: Telling) -> None:
+def delete_by_name_selector_and_file(tell: KubectlSession) -> None:
     tell.apply(*(samples.config_map(name) for name in ("a", "b", "c")))
     tell("delete", "configmap", "a")
     tell("delete", "configmap", "a", fails=True)
@@ -28,7 +28,7 @@ def delete_by_name_selector_and_file(tell: Telling) -> None:
     tell("get", "all")
 
 
-def delete_cascades(tell: Telling) -> None:
+def delete_cascades(tell: KubectlSession) -> None:
     for name in ("orphans", "foreground", "background"):
         tell.apply(samples.deployment(name, replicas=1))
     tell.until(("get", "pods", "-o", "name"), lambda said: said.count("pod/") == 3)
@@ -47,7 +47,7 @@ def delete_cascades(tell: Telling) -> None:
     tell.until(("get", "replicasets,pods"), lambda said: said.startswith("No resources"))
 
 
-def scale_and_roll_without_nodes(tell: Telling) -> None:
+def scale_and_roll_without_nodes(tell: KubectlSession) -> None:
     tell.apply(samples.deployment("web", replicas=1))
     tell.until(("get", "deployment", "web"), lambda said: "0/1     1" in said)
     tell("scale", "deployment/web", "--replicas=3")
@@ -66,7 +66,7 @@ def scale_and_roll_without_nodes(tell: Telling) -> None:
     tell("wait", "--for=create", "deployment/web")
 
 
-def nodes_are_objects_too(tell: Telling) -> None:
+def nodes_are_objects_too(tell: KubectlSession) -> None:
     node = "apiVersion: v1\nkind: Node\nmetadata: {name: kubectl-node}\n"
     try:
         tell("create", "-f", "-", input=node)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import yaml
 
 from tests.kubectl import samples
-from tests.kubectl.telling import Telling
+from tests.kubectl.session import KubectlSession
 
 _RESTARTED = "{.status.containerStatuses[0].lastState.terminated.exitCode}"
 
 
-def logs_are_printed_followed_and_kept(tell: Telling) -> None:
+def logs_are_printed_followed_and_kept(tell: KubectlSession) -> None:
     script = "for word in one two three; do echo $word; sleep 1; done"
     tell.apply(
         samples.pod("speaks", "sh", "-c", f"{script}; sleep 100000"),
@@ -40,7 +40,7 @@ def logs_are_printed_followed_and_kept(tell: Telling) -> None:
     tell("delete", "pod", "speaks")
 
 
-def rollouts_progress(tell: Telling) -> None:
+def rollouts_progress(tell: KubectlSession) -> None:
     tell.apply(samples.deployment("web"), samples.service("web"))
     tell.aside("rollout", "status", "deployment/web", "--timeout=60s")
     tell("rollout", "status", "deployment/web")
@@ -64,7 +64,7 @@ def rollouts_progress(tell: Telling) -> None:
     tell("get", "pods")
 
 
-def jobs_run_to_their_end(tell: Telling) -> None:
+def jobs_run_to_their_end(tell: KubectlSession) -> None:
     tell("create", "job", "hello", f"--image={samples.IMAGE}", "--", "echo", "hello")
     tell("wait", "--for=condition=complete", "job/hello", "--timeout=60s")
     tell("get", "job", "hello")
@@ -77,7 +77,7 @@ def jobs_run_to_their_end(tell: Telling) -> None:
     tell.until(("get", "pods"), lambda said: said.startswith("No resources"))
 
 
-def pods_and_nodes_are_described(tell: Telling) -> None:
+def pods_and_nodes_are_described(tell: KubectlSession) -> None:
     tell.apply(samples.pod("steady", "sleep", "100000"))
     tell("wait", "--for=condition=Ready", "pod/steady", "--timeout=30s")
     tell.until(("describe", "pod", "steady"), lambda said: "Started" in said)
@@ -95,7 +95,7 @@ def pods_and_nodes_are_described(tell: Telling) -> None:
     tell("delete", "pod", "steady")
 
 
-def drain_respects_a_budget(tell: Telling) -> None:
+def drain_respects_a_budget(tell: KubectlSession) -> None:
     tell.apply(samples.deployment("web"))
     tell.aside("rollout", "status", "deployment/web", "--timeout=60s")
     tell.apply(samples.budget("web", maxUnavailable=0))
@@ -119,7 +119,7 @@ def drain_respects_a_budget(tell: Telling) -> None:
     tell.until(("get", "pods"), lambda said: said.count("Running") == 2)
 
 
-def taints_evict(tell: Telling) -> None:
+def taints_evict(tell: KubectlSession) -> None:
     tell.apply(samples.pod("evicted"))
     tell("wait", "--for=condition=Ready", "pod/evicted", "--timeout=30s")
     node = tell.value("pod/evicted", ".spec.nodeName")

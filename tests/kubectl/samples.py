@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.builders import pods
+
 Json = dict[str, Any]
 
 
@@ -12,13 +14,9 @@ def config_map(name: str, **data: str) -> Json:
 
 
 def pod(name: str, *command: str, labels: dict[str, str] | None = None, **spec: Any) -> Json:
-    container = {"name": "main", "image": IMAGE, "command": list(command or ("sleep", "100000"))}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels or {"app": name}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container], **spec},
-    }
+    main = pods.container(command=list(command or ("sleep", "100000")))
+    spec = {"terminationGracePeriodSeconds": 1, "containers": [main], **spec}
+    return pods.pod(name, namespace="", labels=labels or {"app": name}, **spec)
 
 
 def deployment(name: str, *, replicas: int = 2, **spec: Any) -> Json:
@@ -72,4 +70,4 @@ def budget(name: str, **spec: Any) -> Json:
 
 
 # Under this name the image of the real node has it too.
-IMAGE = "busybox:1.36"
+IMAGE = pods.IMAGE

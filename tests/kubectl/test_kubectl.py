@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.clusters import binaries, fixtures
-from tests.clusters.cluster import Cluster
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.embedded import Embedded
-from tests.clusters.node import RealNode
-from tests.kubectl import describing, reading, removing, running, telling, writing
-from tests.kubectl.telling import Telling
+from tests.environments import binaries, fixtures
+from tests.environments.cluster import Cluster
+from tests.environments.control_plane import ControlPlane
+from tests.environments.embedded import Embedded
+from tests.environments.node import RealNode
+from tests.kubectl import describing, reading, removing, running, session, writing
+from tests.kubectl.session import KubectlSession
 
 pytestmark = pytest.mark.kubectl
 
-Chapter = Callable[[Telling], None]
+Chapter = Callable[[KubectlSession], None]
 TELLINGS = 2
 OBJECTS: tuple[Chapter, ...] = (
     reading.get_prints_tables_and_formats,
@@ -129,7 +129,7 @@ def test_kubectl_prints_what_it_prints_on_a_real_node_of_its_own(with_a_node: To
 
 
 def tell_all(chapter: Chapter, cluster: Cluster, folder: Path) -> list[str]:
-    with telling.chapter(cluster, folder / chapter.__name__) as tell:
+    with session.chapter(cluster, folder / chapter.__name__) as tell:
         chapter(tell)
     return tell.transcript
 

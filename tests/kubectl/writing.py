@@ -8,10 +8,10 @@ import json
 import yaml
 
 from tests.kubectl import samples
-from tests.kubectl.telling import Telling
+from tests.kubectl.session import KubectlSession
 
 
-def create_makes_what_its_generators_know(tell: Telling) -> None:
+def create_makes_what_its_generators_know(tell: KubectlSession) -> None:
     tell("create", "namespace", "kubectl-other")
     tell("create", "namespace", "kubectl-other", fails=True)
     tell("delete", "namespace", "kubectl-other", "--wait=false")
@@ -45,7 +45,7 @@ def create_makes_what_its_generators_know(tell: Telling) -> None:
     tell("get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0]}")
 
 
-def apply_on_the_client_side(tell: Telling) -> None:
+def apply_on_the_client_side(tell: KubectlSession) -> None:
     thing = samples.config_map("thing", colour="red", size="10")
     tell.apply(thing)
     tell.apply(thing)
@@ -81,7 +81,7 @@ def apply_on_the_client_side(tell: Telling) -> None:
     tell("apply", "--prune", "--prune-allowlist=core/v1/ConfigMap", "-l", "app=x", "-f", "-", input=other)
 
 
-def apply_on_the_server_side(tell: Telling) -> None:
+def apply_on_the_server_side(tell: KubectlSession) -> None:
     tell.apply(samples.config_map("shared", colour="red", size="10"), server_side=True)
     other = yaml.safe_dump(samples.config_map("shared", colour="blue"))
     tell("apply", "--server-side", "--field-manager=other", "-f", "-", input=other, fails=True)
@@ -108,7 +108,7 @@ def apply_on_the_server_side(tell: Telling) -> None:
     tell("get", "configmap", "moved", "-o", "jsonpath={.data}")
 
 
-def patch_in_three_ways(tell: Telling) -> None:
+def patch_in_three_ways(tell: KubectlSession) -> None:
     tell.apply(samples.deployment("web", replicas=0))
     containers = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "busybox:1.35"}]}}}}
     tell("patch", "deployment", "web", "-p", json.dumps(containers))
@@ -128,7 +128,7 @@ def patch_in_three_ways(tell: Telling) -> None:
     tell("patch", "deployment", "absent", "-p", "{}", fails=True)
 
 
-def replace_edit_label_and_annotate(tell: Telling) -> None:
+def replace_edit_label_and_annotate(tell: KubectlSession) -> None:
     tell("create", "configmap", "thing", "--from-literal=colour=red")
     tell("replace", "-f", "-", input=yaml.safe_dump(samples.config_map("thing", colour="blue")))
     stale = samples.config_map("thing", colour="green")
@@ -154,7 +154,7 @@ def replace_edit_label_and_annotate(tell: Telling) -> None:
     tell("get", "configmap", "thing", "-o", "yaml")
 
 
-def refusals_name_the_field(tell: Telling) -> None:
+def refusals_name_the_field(tell: KubectlSession) -> None:
     bad = samples.pod("bad")
     bad["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "lots"}}
     tell("apply", "-f", "-", input=yaml.safe_dump(bad), fails=True)

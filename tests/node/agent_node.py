@@ -21,6 +21,7 @@ from apportion.apis.custom_resources import claims
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.custom_resources.crds import crds
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
@@ -38,7 +39,7 @@ from pocketkube.kubelet.devices.node_devices import NodeDevices
 from tests.builders import accelerators, pods
 from tests.builders import claims as claim_builder
 
-NODE = "node-1"
+NODE = NodeName("node-1")
 GPUS = accelerators.uuids(NODE, 16)
 JSON = dict[str, Any]
 # The agent has the rights that the shipped roles give it, and no more.
@@ -74,7 +75,7 @@ class AgentNode:
         self.settings = Settings(
             node_name=NODE,
             pod_name="das-daemonset-x",
-            pod_uid="agent-uid",
+            pod_uid=PodUID("agent-uid"),
             kubelet_dir=root / "var/lib/kubelet",
             cdi_dir=root / "var/run/cdi",
             state_dir=root / "var/lib/apportion",

@@ -44,11 +44,11 @@ async def test_s07_a_claim_that_comes_late_is_waited_for(node: AgentNode) -> Non
 async def test_s07_a_slice_that_cannot_be_made_is_shown_on_the_claim_and_tried_again(node: AgentNode) -> None:
     await inject(node, kind="lost", gpu=0)
     pod = await node.scheduled("a")
-    with pytest.raises(PluginError, match="does not answer"):
+    with pytest.raises(PluginError, match="does not respond"):
         await node.run(pod)
     (claim,) = await node.claims()
     assert claim.state == claims.PROCESSING
-    assert "does not answer" in claim.status.conditions[0].message
+    assert "does not respond" in claim.status.conditions[0].message
     await node.annotate_node(**{"apportion.io__emulated-failures": None})
     await node.eventually(lambda: attempt(node, pod), "then it starts")
     (claim,) = await node.claims()
@@ -69,9 +69,9 @@ async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node
 async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_with_the_reason(node: AgentNode) -> None:
     await inject(node, kind="refuse")
     pod = await node.scheduled("a")
-    with pytest.raises(PluginError, match="the driver refused to make it"):
+    with pytest.raises(PluginError, match="the driver refused to create the slice"):
         await node.run(pod)
-    assert await message_has(node, "the driver refused to make it")
+    assert await message_has(node, "the driver refused to create the slice")
     found = await node.client.get(kinds.PODS, "a", namespace="default")
     assert found["metadata"].get("deletionTimestamp")
     await node.delete(pod)
@@ -99,10 +99,10 @@ async def test_s11_a_lost_gpu_takes_its_devices_and_gives_them_back(node: AgentN
     assert held <= node.kubelet.ledger._healthy["mig.das.com/1g.5gb"]
     assert [gpu.healthy for gpu in (await node.accelerator()).status.gpus] == [False, True]
     other = await node.scheduled("b", start=3)
-    with pytest.raises(PluginError, match="does not answer"):
+    with pytest.raises(PluginError, match="does not respond"):
         await node.run(other)
     await node.delete(pod)
-    await node.eventually(lambda: message_has(node, "does not answer"), "its claim waits for the GPU")
+    await node.eventually(lambda: message_has(node, "does not respond"), "its claim waits for the GPU")
     await node.annotate_node(**{"apportion.io__emulated-failures": None})
     await node.eventually(lambda: node.kubelet.totals()["mig.das.com/1g.5gb"] == (14, 14), "all are back")
     await node.start(other)
@@ -172,7 +172,7 @@ async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node
     await node.eventually(lambda: node.kubelet.totals()["mig.das.com/7g.40gb"] == (1, 1), "one GPU")
     winner, loser = await node.scheduled("a", "7g.40gb"), await node.scheduled("b", "3g.20gb")
     await node.run(winner)
-    with pytest.raises(PluginError, match=r"no other place for 3g.20gb is free"):
+    with pytest.raises(PluginError, match=r"no other placement for 3g.20gb is free"):
         await node.run(loser)
     pod = await node.client.get(kinds.PODS, "b", namespace="default")
     assert pod["metadata"].get("deletionTimestamp")

@@ -13,8 +13,8 @@ import pytest
 
 from apportion.apis import kinds
 from apportion.apis.custom_resources import claims
+from apportion.apis.placements import SlicePlacement
 from apportion.emulation.gpus.driver import EmulatedDriver
-from apportion.node.hardware.partitioner import Place
 from pocketkube.api.http import HttpShell
 from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.agent_node import GPUS, NODE, AgentNode
@@ -27,21 +27,21 @@ PLUGIN_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"
 async def test_s08_places_of_unknown_slices_are_published_for_schedulers_to_avoid(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
-    await driver.create(Place(GPUS[1], "2g.10gb", 4, 2))
-    await driver.create(Place(GPUS[1], "1g.5gb", 0, 1))
+    await driver.create(SlicePlacement(GPUS[1], "2g.10gb", 4, 2))
+    await driver.create(SlicePlacement(GPUS[1], "1g.5gb", 0, 1))
     await bare.start_agent()
     await bare.run(await bare.scheduled("a", start=3))
     first, second = (await bare.accelerator()).status.gpus
     assert first.foreign == []
     assert [(found.start, found.size) for found in second.foreign] == [(0, 1), (4, 2)]
-    await driver.destroy(Place(GPUS[1], "2g.10gb", 4, 2))
+    await driver.destroy(SlicePlacement(GPUS[1], "2g.10gb", 4, 2))
     await bare.eventually(lambda: foreign(bare, 1, [(0, 1)]), "what others remove is free again")
 
 
 async def test_s08_a_claim_on_an_unknown_slice_gets_another_place(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
-    theirs = await driver.create(Place(GPUS[0], "2g.10gb", 0, 2))
+    theirs = await driver.create(SlicePlacement(GPUS[0], "2g.10gb", 0, 2))
     await bare.start_agent()
     pod = await bare.scheduled("a", start=0)
     environment = await bare.run(pod)

@@ -6,8 +6,8 @@ import shutil
 
 from apportion.apis import kinds
 from apportion.apis.custom_resources import claims
+from apportion.apis.placements import SlicePlacement
 from apportion.emulation.gpus.driver import EmulatedDriver
-from apportion.node.hardware.partitioner import Place
 from tests.node.agent_node import GPUS, NODE, AgentNode
 
 
@@ -48,7 +48,7 @@ async def test_s08_lost_records_are_restored_from_the_claims(node: AgentNode) ->
 async def test_s08_a_slice_that_it_did_not_make_is_reported_and_never_destroyed(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
-    foreign = await driver.create(Place(GPUS[0], "2g.10gb", 0, 2))
+    foreign = await driver.create(SlicePlacement(GPUS[0], "2g.10gb", 0, 2))
     await bare.start_agent()
     conditions = {entry.type: entry for entry in (await bare.accelerator()).status.conditions}
     assert foreign.uuid in conditions["UnknownSlices"].message

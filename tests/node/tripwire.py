@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from apportion.apis.placements import SlicePlacement
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
 from apportion.node import atomic_files
 from apportion.node.hardware import partitioner
-from apportion.node.hardware.partitioner import Gpu, MountsFiles, Partitioner, Place, Slice
+from apportion.node.hardware.partitioner import Gpu, MountsFiles, Partitioner, Slice
 
 
 class Killed(Exception):
@@ -84,13 +85,13 @@ class WiredDriver:
     async def slices(self) -> Sequence[Slice]:
         return await self._inner.slices()
 
-    async def create(self, place: Place) -> Slice:
+    async def create(self, place: SlicePlacement) -> Slice:
         self._wire.before("create slice")
         made = await self._inner.create(place)
         self._wire.done()
         return made
 
-    async def destroy(self, place: Place) -> None:
+    async def destroy(self, place: SlicePlacement) -> None:
         self._wire.before("destroy slice")
         await self._inner.destroy(place)
         self._wire.done()

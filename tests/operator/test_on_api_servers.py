@@ -11,9 +11,9 @@ import yaml
 
 from apportion import manifests
 from tests.admission.accounts import plane, refusals, separate_cluster
-from tests.clusters.cluster import Cluster
-from tests.clusters.sandbox_init import SERVICE_ADDRESS
-from tests.clusters.waiting import until
+from tests.environments.cluster import Cluster
+from tests.environments.sandbox_init import SERVICE_ADDRESS
+from tests.environments.waiting import until
 
 pytestmark = pytest.mark.kubectl
 __all__ = ["separate_cluster"]  # a fixture, found by name

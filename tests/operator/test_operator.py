@@ -10,29 +10,31 @@ from typing import Any
 import pytest
 
 from apportion.apis import kinds
+from apportion.apis.installation import Installation
 from apportion.apis.kinds import Kind
 from apportion.apis.meta import Condition
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.operator import conditions
 from apportion.operator.main import Operator, Settings
-from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK, Health, Plane
+from apportion.operator.workloads import Health, ManagedWorkload, managed_workloads
 from tests.admission.api_server import ACCESS, account, api
-from tests.clusters.waiting import eventually
+from tests.environments.waiting import eventually
 
 NAMESPACE = "das-operator"
+WEBHOOK, SCHEDULER, AGENTS = WORKLOADS = managed_workloads(Installation())
 SETTINGS = Settings(probes="127.0.0.1:0", emulated_mode="enabled")
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 INSTALLED = (*ACCESS, *WEBHOOKS, "CustomResourceDefinition", "Deployment", "DaemonSet")
 
 
-def pods(plane: Plane, *, desired: int, updated: int, available: int) -> Health:
+def pods(plane: ManagedWorkload, *, desired: int, updated: int, available: int) -> Health:
     return Health(
         plane, present=True, settled=True, desired=desired, updated=updated, ready=available, available=available
     )
 
 
-def well(plane: Plane, *, desired: int = 2) -> Health:
+def well(plane: ManagedWorkload, *, desired: int = 2) -> Health:
     return pods(plane, desired=desired, updated=desired, available=desired)
 
 
@@ -43,7 +45,7 @@ def verdicts(*planes: Health) -> dict[str, tuple[str, str]]:
 
 
 def test_s10_all_well() -> None:
-    assert [status for status, _ in verdicts(*map(well, PLANES)).values()] == ["True", "False", "False"]
+    assert [status for status, _ in verdicts(*map(well, WORKLOADS)).values()] == ["True", "False", "False"]
 
 
 def test_s10_a_plane_without_pods_is_not_available_and_says_what_that_means() -> None:
@@ -85,7 +87,7 @@ def test_s10_times_move_only_with_the_status_and_foreign_conditions_stay() -> No
         Condition(type="Theirs", status="True"),
         Condition(type="Degraded", status="True", reason="b", last_transition_time="then"),
     ]
-    merged = conditions.merge(known, conditions.assess(list(map(well, PLANES))), now="now", generation=3)
+    merged = conditions.merge(known, conditions.assess(list(map(well, WORKLOADS))), now="now", generation=3)
     times = {entry.type: entry.last_transition_time for entry in merged}
     assert times == {"Theirs": "", "Available": "then", "Progressing": "now", "Degraded": "now"}
 
@@ -119,8 +121,8 @@ async def test_s10_the_object_is_made_and_reports_what_is_missing() -> None:
 async def test_s10_the_shipped_manifests_need_no_rollout() -> None:
     async with operating() as client:
         await eventually(lambda: status(client, "Available", "False"))
-        generations = {plane.name: (await workload(client, plane))["metadata"]["generation"] for plane in PLANES}
-        assert generations == {plane.name: 1 for plane in PLANES}
+        generations = {plane.name: (await workload(client, plane))["metadata"]["generation"] for plane in WORKLOADS}
+        assert generations == {plane.name: 1 for plane in WORKLOADS}
 
 
 async def test_s10_switches_act_and_can_be_taken_back() -> None:
@@ -197,21 +199,21 @@ async def change(client: Client, fields: dict[str, Any]) -> None:
     await client.patch(kinds.DAS_OPERATORS, "cluster", {"spec": fields}, namespace=NAMESPACE)
 
 
-async def workload(client: Client, plane: Plane) -> dict[str, Any]:
+async def workload(client: Client, plane: ManagedWorkload) -> dict[str, Any]:
     return await client.get(plane.kind, plane.name, namespace=NAMESPACE)
 
 
-async def pod_of(client: Client, plane: Plane) -> dict[str, Any]:
+async def pod_of(client: Client, plane: ManagedWorkload) -> dict[str, Any]:
     found: dict[str, Any] = (await workload(client, plane))["spec"]["template"]["spec"]
     return found
 
 
-async def told(client: Client, plane: Plane, name: str, value: str | None) -> bool:
+async def told(client: Client, plane: ManagedWorkload, name: str, value: str | None) -> bool:
     env = (await pod_of(client, plane))["containers"][0]["env"]
     return {entry["name"]: entry.get("value") for entry in env}.get(name) == value
 
 
-async def set_status(client: Client, plane: Plane, pods: int) -> None:
+async def set_status(client: Client, plane: ManagedWorkload, pods: int) -> None:
     """As a controller reports that all pods are well."""
     generation = (await workload(client, plane))["metadata"]["generation"]
     fields: dict[Kind, list[str]] = {

@@ -8,10 +8,21 @@ from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.operator.workloads import AGENTS, PLANES, SCHEDULER, WEBHOOK
 from tests.builders import claims, pods
-from tests.clusters.waiting import eventually
-from tests.operator.test_operator import NAMESPACE, change, operating, set_status, status, told, workload
+from tests.environments.waiting import eventually
+from tests.operator.test_operator import (
+    AGENTS,
+    NAMESPACE,
+    SCHEDULER,
+    WEBHOOK,
+    WORKLOADS,
+    change,
+    operating,
+    set_status,
+    status,
+    told,
+    workload,
+)
 
 CONFIGURATIONS = (
     (kinds.MUTATING_WEBHOOKS, names.SLICE_WEBHOOK_CONFIGURATION),
@@ -23,7 +34,7 @@ async def test_s10_removed_takes_the_planes_away_and_managed_brings_them_back_as
     async with operating() as client:
         await client.patch(SCHEDULER.kind, SCHEDULER.name, {"spec": {"replicas": 3}}, namespace=NAMESPACE)
         await change(client, {"managementState": "Removed"})
-        for plane in PLANES:
+        for plane in WORKLOADS:
             await eventually(lambda plane=plane: gone(client, plane.kind, plane.name))
         for kind, name in CONFIGURATIONS:
             await eventually(lambda kind=kind, name=name: gone(client, kind, name))
@@ -34,7 +45,7 @@ async def test_s10_removed_takes_the_planes_away_and_managed_brings_them_back_as
         await eventually(lambda: status(client, "Degraded", "False"))
 
         await change(client, {"managementState": "Managed", "logLevel": "Debug"})
-        for plane in PLANES:
+        for plane in WORKLOADS:
             await eventually(lambda plane=plane: there(client, plane.kind, plane.name))
         for kind, name in CONFIGURATIONS:
             await eventually(lambda kind=kind, name=name: there(client, kind, name))

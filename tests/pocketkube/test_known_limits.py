@@ -12,7 +12,7 @@ from apportion.cluster.client import PatchType
 from pocketkube.api.registry import Registry
 from pocketkube.node_pools import Pool
 from tests.pocketkube.cluster import RunningCluster, embedded, pod
-from tests.pocketkube.conditions import configuration
+from tests.pocketkube.match_conditions import configuration
 
 TEXT = (Path(__file__).parents[2] / "src/pocketkube/README.md").read_text()
 LIMITS = [line for line in TEXT.partition("## Known limits")[2].splitlines() if line.startswith(tuple("123456789"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -17,9 +18,14 @@ def example() -> str:
 
 
 def test_the_example_passes_as_a_test(tmp_path: Path) -> None:
-    (tmp_path / "test_example.py").write_text(example())
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    """In an empty folder, by the command of the README, and without the plug-ins that are installed here."""
+    (tmp_path / "test_hello.py").write_text(example())
+    assert "`pytest test_hello.py`" in README.read_text()
+    command = [sys.executable, "-m", "pytest", "test_hello.py"]
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout
 

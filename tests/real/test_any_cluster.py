@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apportion.apis.kinds import CONFIG_MAPS
-from tests.clusters.cluster import Cluster
+from tests.environments.cluster import Cluster
 
 
 @pytest.mark.kubectl

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import binaries
-from tests.clusters.fixtures import require
+from tests.environments import binaries
+from tests.environments.fixtures import require
 
 MODULES = sorted(path.parent for path in (binaries.ROOT / "tools" / "real").glob("*/go.mod"))
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import binaries, cgroups
-from tests.clusters.fixtures import require
-from tests.clusters.waiting import until
+from tests.environments import binaries, cgroups
+from tests.environments.fixtures import require
+from tests.environments.waiting import until
 
 pytestmark = pytest.mark.real
 
 RUN = """
 import signal, sys, time
 from pathlib import Path
-from tests.clusters import cgroups
-from tests.clusters.sandbox import Sandbox, run
+from tests.environments import cgroups
+from tests.environments.sandbox import Sandbox, run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background inherits that it is ignored
 sandbox = Sandbox(Path(sys.argv[1]))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.installed import SWITCHES, Installed
-from tests.clusters.waiting import until
-from tests.real.sliced import POLITE, Sliced
+from tests.environments.installed import SWITCHES, Installed
+from tests.environments.waiting import until
+from tests.real.slice_pods import POLITE, SlicePod
 
 pytestmark = pytest.mark.real
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 def test_s10_nvidias_device_plugin_on_the_node_stops_new_slices_and_keeps_the_old(
     real_planes: Installed, namespace: str
 ) -> None:
-    running = Sliced(real_planes, namespace, "running")
+    running = SlicePod(real_planes, namespace, "running")
     running.await_running()
     claim, slices = running.claim(), real_planes.slices()
     rival = {
@@ -33,7 +33,7 @@ def test_s10_nvidias_device_plugin_on_the_node_stops_new_slices_and_keeps_the_ol
     until(lambda: degraded(real_planes)["reason"] == "ForeignDevicePlugin", "the operator says so", within=60)
     assert f"{namespace}/plugin" in degraded(real_planes)["message"]
 
-    waiting = Sliced(real_planes, namespace, "waiting")
+    waiting = SlicePod(real_planes, namespace, "waiting")
     until(lambda: "FailedScheduling" in waiting._events(), "an event says why it waits", within=60)
     assert not real_planes.claims(waiting.uid)
     assert real_planes.slices() == slices

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.clusters.installed import AGENT, NAMESPACE, Installed
+from tests.environments.installed import AGENT, NAMESPACE, Installed
 from tests.story import twins
 from tests.story.workloads import Workloads, assert_no_overlap
 

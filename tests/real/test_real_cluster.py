@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from tests.clusters import cgroups, images
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.node import RealNode
-from tests.clusters.waiting import until
+from tests.environments import cgroups, images
+from tests.environments.control_plane import ControlPlane
+from tests.environments.node import RealNode
+from tests.environments.waiting import until
 
 pytestmark = pytest.mark.real
 

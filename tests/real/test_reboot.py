@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.installed import Installed
-from tests.clusters.waiting import until
-from tests.real.sliced import Sliced
+from tests.environments.installed import Installed
+from tests.environments.waiting import until
+from tests.real.slice_pods import SlicePod
 from tests.story.workloads import Workloads, assert_no_overlap
 
 pytestmark = pytest.mark.real
@@ -22,7 +22,7 @@ def test_s08_after_a_reboot_each_pod_is_failed_without_claims_or_runs_on_a_new_s
 ) -> None:
     work = Workloads(real_planes, namespace)
     work.create("Deployment", "web", replicas=REPLICAS, profiles=("1g.5gb", "2g.10gb"))
-    bare = Sliced(real_planes, namespace, "bare")
+    bare = SlicePod(real_planes, namespace, "bare")
     bare.await_running(within=90)
     earlier = work.wait_running(REPLICAS + 1)
     old = {container for pod in earlier for container in containers(pod)}

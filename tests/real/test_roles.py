@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.clusters.installed import AGENT, NAMESPACE, OPERATOR, SCHEDULER, WEBHOOK, Installed
-from tests.clusters.waiting import until
-from tests.real.sliced import Sliced
+from tests.environments.installed import AGENT, NAMESPACE, OPERATOR, SCHEDULER, WEBHOOK, Installed
+from tests.environments.waiting import until
+from tests.real.slice_pods import SlicePod
 
 pytestmark = pytest.mark.real
 
@@ -19,7 +19,7 @@ BINDINGS[OPERATOR] = f"{RBAC}/namespaces/{NAMESPACE}/rolebindings/das-operator" 
 
 
 def test_r01_no_request_of_any_plane_is_refused(real_planes: Installed, namespace: str) -> None:
-    pod = Sliced(real_planes, namespace, "p")
+    pod = SlicePod(real_planes, namespace, "p")
     pod.await_running()
     pod.delete()
     pod.await_gone()

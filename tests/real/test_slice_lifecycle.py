@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.builders import pods
-from tests.clusters.installed import Installed
-from tests.clusters.waiting import until
-from tests.real.sliced import POLITE, Sliced
+from tests.environments.installed import Installed
+from tests.environments.waiting import until
+from tests.real.slice_pods import POLITE, SlicePod
 
 pytestmark = pytest.mark.real
 
@@ -61,7 +61,7 @@ def failed(planes: Installed, namespace: str) -> str:
 
 
 def evicted(planes: Installed, namespace: str) -> str:
-    pod = Sliced(planes, namespace, "p")
+    pod = SlicePod(planes, namespace, "p")
     pod.await_running()
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": namespace}}
     planes.api.create(f"/api/v1/namespaces/{namespace}/pods/p/eviction", body)
@@ -70,7 +70,7 @@ def evicted(planes: Installed, namespace: str) -> str:
 
 
 def deleted_while_it_starts(planes: Installed, namespace: str) -> str:
-    pod = Sliced(planes, namespace, "p")
+    pod = SlicePod(planes, namespace, "p")
     until(lambda: planes.claims(pod.uid), "its claim is made")
     pod.delete()
     until(lambda: not planes.api.exists(f"/api/v1/namespaces/{namespace}/pods/p"), "it goes", within=60)

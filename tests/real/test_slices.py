@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-from tests.clusters.installed import AGENT, SCHEDULER, Installed
-from tests.clusters.waiting import until
-from tests.real.sliced import STUBBORN, Sliced
+from tests.environments.installed import AGENT, SCHEDULER, Installed
+from tests.environments.waiting import until
+from tests.real.slice_pods import STUBBORN, SlicePod
 
 pytestmark = pytest.mark.real
 
 
 def test_s07_each_container_prints_the_uuid_of_its_own_claim(real_planes: Installed, namespace: str) -> None:
-    pods = [Sliced(real_planes, namespace, f"p{number}") for number in range(4)]
+    pods = [SlicePod(real_planes, namespace, f"p{number}") for number in range(4)]
     for pod in pods:
         pod.await_running()
     seen = [pod.printed_uuid() for pod in pods]
@@ -27,7 +27,7 @@ def test_s07_each_container_prints_the_uuid_of_its_own_claim(real_planes: Instal
 
 def test_s08_deletion_frees_claim_slice_and_cdi_file_within_ten_seconds(real_planes: Installed, namespace: str) -> None:
     before = real_planes.cdi_files(), real_planes.slices()
-    pod = Sliced(real_planes, namespace, "p")
+    pod = SlicePod(real_planes, namespace, "p")
     pod.await_running()
     assert (real_planes.cdi_files(), real_planes.slices()) != before
     pod.delete()
@@ -37,7 +37,7 @@ def test_s08_deletion_frees_claim_slice_and_cdi_file_within_ten_seconds(real_pla
 
 
 def test_s08_a_container_that_crashes_keeps_its_slice(real_planes: Installed, namespace: str) -> None:
-    pod = Sliced(real_planes, namespace, "p")
+    pod = SlicePod(real_planes, namespace, "p")
     pod.await_running()
     claim, printed = pod.claim(), pod.printed_uuid()
     pod.crash()
@@ -48,7 +48,7 @@ def test_s08_a_container_that_crashes_keeps_its_slice(real_planes: Installed, na
 
 
 def test_s07_the_agent_registers_again_with_a_kubelet_that_was_killed(real_planes: Installed, namespace: str) -> None:
-    pod = Sliced(real_planes, namespace, "before")
+    pod = SlicePod(real_planes, namespace, "before")
     pod.await_running()
     claim, process = pod.claim(), pod.first_process()
 
@@ -57,7 +57,7 @@ def test_s07_the_agent_registers_again_with_a_kubelet_that_was_killed(real_plane
     real_planes.node.await_ready()
     until(lambda: _offered(real_planes, "mig.das.com/1g.5gb") == 14, "the kubelet offers the slices again")
 
-    later = Sliced(real_planes, namespace, "after")
+    later = SlicePod(real_planes, namespace, "after")
     later.await_running(within=60)
     assert later.printed_uuid() == later.mig_uuid()
     assert pod.first_process() == process
@@ -65,7 +65,7 @@ def test_s07_the_agent_registers_again_with_a_kubelet_that_was_killed(real_plane
 
 
 def test_s08_an_agent_that_was_killed_adopts_what_runs(real_planes: Installed, namespace: str) -> None:
-    pod = Sliced(real_planes, namespace, "before")
+    pod = SlicePod(real_planes, namespace, "before")
     pod.await_running()
     claim, process, slices = pod.claim(), pod.first_process(), real_planes.slices()
 
@@ -77,13 +77,13 @@ def test_s08_an_agent_that_was_killed_adopts_what_runs(real_planes: Installed, n
     assert pod.first_process() == process
     assert pod.claim()["status"] == claim["status"]
     assert real_planes.slices() == slices
-    later = Sliced(real_planes, namespace, "after")
+    later = SlicePod(real_planes, namespace, "after")
     later.await_running(within=60)
     assert later.printed_uuid() == later.mig_uuid()
 
 
 def test_s08_what_ended_while_the_agent_was_away_is_freed(real_planes: Installed, namespace: str) -> None:
-    pod = Sliced(real_planes, namespace, "p")
+    pod = SlicePod(real_planes, namespace, "p")
     pod.await_running()
     for pid in (agents := real_planes.processes(AGENT)):
         os.kill(pid, signal.SIGSTOP)
@@ -99,10 +99,10 @@ def test_s08_what_ended_while_the_agent_was_away_is_freed(real_planes: Installed
 def test_s06_a_force_deleted_pod_keeps_its_slice_while_its_process_lives(
     real_planes: Installed, namespace: str
 ) -> None:
-    held = [Sliced(real_planes, namespace, f"p{number}", profile="7g.40gb", script=STUBBORN) for number in range(2)]
+    held = [SlicePod(real_planes, namespace, f"p{number}", profile="7g.40gb", script=STUBBORN) for number in range(2)]
     for pod in held:
         pod.await_running()
-    waiting = Sliced(real_planes, namespace, "waiting", profile="7g.40gb")
+    waiting = SlicePod(real_planes, namespace, "waiting", profile="7g.40gb")
 
     # A kubelet that hangs: the API server forgets the pod at once, its process runs on.
     real_planes.node.kubelet.signal(signal.SIGSTOP)
@@ -126,10 +126,10 @@ def test_s06_a_force_deleted_pod_keeps_its_slice_while_its_process_lives(
 
 
 def test_s08_a_scheduler_that_was_killed_goes_on(real_planes: Installed, namespace: str) -> None:
-    pod = Sliced(real_planes, namespace, "before")
+    pod = SlicePod(real_planes, namespace, "before")
     pod.await_running()
     real_planes.kill(SCHEDULER)
-    later = Sliced(real_planes, namespace, "after")
+    later = SlicePod(real_planes, namespace, "after")
     later.await_running(within=60)
     assert later.printed_uuid() == later.mig_uuid()
     assert pod.printed_uuid() == pod.mig_uuid()

@@ -11,7 +11,7 @@ from msgspec import structs
 from typer.testing import CliRunner, Result
 
 from apportion.cli.lab import app
-from apportion.lab.scenarios import files, form, running
+from apportion.lab.scenarios import files, running, schema
 
 CLUSTER = """
 nodes:
@@ -249,7 +249,7 @@ def test_the_documented_example_holds(tmp_path: Path) -> None:
     assert problems(str(path)) == ()
 
 
-@pytest.mark.parametrize("part", [form.Scenario, form.Node, form.Job, form.Expect])
-def test_every_key_is_documented(part: type[form.Form]) -> None:
+@pytest.mark.parametrize("part", [schema.Scenario, schema.ScenarioNode, schema.Job, schema.Expect])
+def test_every_key_is_documented(part: type[schema.ScenarioPart]) -> None:
     text = DOCUMENT.read_text()
     assert [key.encode_name for key in structs.fields(part) if f"`{key.encode_name}`" not in text] == []

@@ -12,7 +12,7 @@ ENTRIES = [entry for path in sorted(Path(__file__).parent.glob("*.yaml")) for en
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
-def test_scenario(entry: files.Entry) -> None:
+def test_scenario(entry: files.ScenarioEntry) -> None:
     assert running.run_entry(entry).problems == ()
 
 

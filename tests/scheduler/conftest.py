@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.clusters import binaries
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.fixtures import require
+from tests.environments import binaries
+from tests.environments.control_plane import ControlPlane
+from tests.environments.fixtures import require
 from tests.scheduler import cluster as clusters
 from tests.scheduler.cluster import ApiCluster
 

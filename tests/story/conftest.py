@@ -5,20 +5,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters.waiting import until
-from tests.story.served import Served
+from tests.environments.waiting import until
+from tests.story.serving_cluster import ServingCluster
 
 
 @pytest.fixture(scope="package")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingCluster]:
     """An embedded cluster with one node of two emulated A100s and every plane running."""
-    cluster = Served(tmp_path_factory.mktemp("served"))
+    cluster = ServingCluster(tmp_path_factory.mktemp("served"))
     yield cluster
     cluster.close()
 
 
 @pytest.fixture
-def story_namespace(served: Served) -> Iterator[str]:
+def story_namespace(served: ServingCluster) -> Iterator[str]:
     name = f"story-{secrets.token_hex(3)}"
     served.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name

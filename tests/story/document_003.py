@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from tests.clusters import binaries
-from tests.story.telling import DAS, Teller, devices_in_log, mig, until
+from tests.environments import binaries
+from tests.story.slice_story import DAS, NamespacedKubectl, devices_in_log, mig, until
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ status:
 PLANES = ("das-daemonset", "das-operator", "das-operator-webhook", "das-scheduler")
 
 
-def walk(tell: Teller, kubeconfig: Path) -> None:
+def walk(tell: NamespacedKubectl, kubeconfig: Path) -> None:
     pod = a_pod_gets_its_slice(tell)
     claims_print_as_shown(tell, pod)
     every_plane_is_listed_as_running(tell)
@@ -44,7 +44,7 @@ def walk(tell: Teller, kubeconfig: Path) -> None:
     the_end_to_end_tests_run(kubeconfig)
 
 
-def a_pod_gets_its_slice(tell: Teller) -> Json:
+def a_pod_gets_its_slice(tell: NamespacedKubectl) -> Json:
     tell.apply(pod_called(tell, "test-das"))
     until(lambda: phase(tell, "test-das") == "Running", lambda: tell.kubectl("describe", "pod", "test-das"))
     pod: Json = json.loads(tell.kubectl("get", "pod", "test-das", "-o", "json"))
@@ -57,7 +57,7 @@ def a_pod_gets_its_slice(tell: Teller) -> Json:
     return pod
 
 
-def claims_print_as_shown(tell: Teller, pod: Json) -> None:
+def claims_print_as_shown(tell: NamespacedKubectl, pod: Json) -> None:
     name = f"{pod['metadata']['uid']}-busy-0"
     table = tell.cluster.kubectl("get", "allocationclaims", "-n", DAS).splitlines()
     assert table[0].split() == ["NAME", "AGE"]
@@ -69,7 +69,7 @@ def claims_print_as_shown(tell: Teller, pod: Json) -> None:
     assert claim["spec"]["podRef"]["namespace"] == tell.namespace
 
 
-def every_plane_is_listed_as_running(tell: Teller) -> None:
+def every_plane_is_listed_as_running(tell: NamespacedKubectl) -> None:
     listed = tell.cluster.kubectl("get", "pods", "-n", DAS).splitlines()
     assert listed[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     for plane in PLANES:
@@ -77,7 +77,7 @@ def every_plane_is_listed_as_running(tell: Teller) -> None:
         assert any(row.match(line) for line in listed), listed
 
 
-def emulated_mode_goes_off_and_on(tell: Teller, running: Json) -> None:
+def emulated_mode_goes_off_and_on(tell: NamespacedKubectl, running: Json) -> None:
     """Off on a machine without GPUs: told clearly, nothing new starts, what runs is kept; on: all is well again."""
     (before,) = tell.claims_of(running)
     switch(tell, "disabled")
@@ -130,21 +130,21 @@ def make(kubeconfig: Path, focus: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def pod_called(tell: Teller, name: str) -> Json:
+def pod_called(tell: NamespacedKubectl, name: str) -> Json:
     spec = tell.pod_spec({mig("1g.5gb"): "1"})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-def phase(tell: Teller, name: str) -> str:
+def phase(tell: NamespacedKubectl, name: str) -> str:
     return tell.kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}")
 
 
-def switch(tell: Teller, mode: str) -> None:
+def switch(tell: NamespacedKubectl, mode: str) -> None:
     patch = json.dumps({"spec": {"emulatedMode": mode}})
     tell.cluster.kubectl("patch", "dasoperator", "cluster", "-n", DAS, "--type=merge", "-p", patch)
 
 
-def condition(tell: Teller, kind: str) -> dict[str, str]:
+def condition(tell: NamespacedKubectl, kind: str) -> dict[str, str]:
     found = json.loads(tell.cluster.kubectl("get", "dasoperator", "cluster", "-n", DAS, "-o", "json"))
     entries: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
     return next((entry for entry in entries if entry["type"] == kind), {"status": "", "message": ""})

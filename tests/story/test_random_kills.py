@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.clusters.waiting import until
+from tests.environments.waiting import until
 from tests.story import twins
-from tests.story.served import PLANES, Served
+from tests.story.serving_cluster import PLANES, ServingCluster
 from tests.story.workloads import Workloads, assert_no_overlap
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
@@ -21,7 +21,7 @@ TWINS = 200 if FULL else 10
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_s06_s08_r02_planes_killed_at_random_moments_lose_nothing(served: Served, story_namespace: str) -> None:
+def test_s06_s08_r02_planes_killed_at_random_moments_lose_nothing(served: ServingCluster, story_namespace: str) -> None:
     seed = int(os.environ.get("APPORTION_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}: rerun with APPORTION_SEED={seed}")
     dice = random.Random(seed)
@@ -45,14 +45,16 @@ def test_s06_s08_r02_planes_killed_at_random_moments_lose_nothing(served: Served
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_s07_twins_started_together_never_swap_and_the_end_of_one_leaves_the_other(
-    served: Served, story_namespace: str
+    served: ServingCluster, story_namespace: str
 ) -> None:
     twins.play(Workloads(served, story_namespace), TWINS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_s07_a_stateful_pod_back_under_its_old_name_gets_its_own_slice(served: Served, story_namespace: str) -> None:
+def test_s07_a_stateful_pod_back_under_its_old_name_gets_its_own_slice(
+    served: ServingCluster, story_namespace: str
+) -> None:
     work = Workloads(served, story_namespace)
     work.create("StatefulSet", "named", replicas=2)
     work.wait_running(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.clusters.waiting import until
+from tests.environments.waiting import until
 from tests.story.workloads import Workloads
 
 

@@ -6,8 +6,8 @@ import re
 from typing import Any, Protocol
 
 from tests.builders import pods
-from tests.clusters.api import Api
-from tests.clusters.waiting import until
+from tests.environments.api import Api
+from tests.environments.waiting import until
 
 Json = dict[str, Any]
 

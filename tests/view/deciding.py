@@ -8,11 +8,11 @@ import msgspec
 
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
-from apportion.core.ledger import Gpu
+from apportion.core.ledger import GpuLedger
 from apportion.core.policies import Policy
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
@@ -20,7 +20,7 @@ from apportion.core.statement import Statement
 
 def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
     mark = fleet.checkpoint()
-    outcome = cycle.decide(fleet, Group.of(request), Policy())
+    outcome = group_decision.decide(fleet, Group.of(request), Policy())
     fleet.rollback(mark)
     return outcome
 
@@ -32,18 +32,18 @@ def node_or_sentence(fleet: Fleet, request: Request) -> tuple[str, str]:
 
 def fits(fleet: Fleet, request: Request) -> bool:
     mark = fleet.checkpoint()
-    found = isinstance(cycle.decide(fleet, Group.of(request), Policy(), explained=False), Statement)
+    found = isinstance(group_decision.decide(fleet, Group.of(request), Policy(), explained=False), Statement)
     fleet.rollback(mark)
     return found
 
 
-def places(gpu: Gpu) -> list[tuple[int, int]]:
+def places(gpu: GpuLedger) -> list[tuple[int, int]]:
     return sorted((held.placement.start, held.placement.size) for held in gpu.slices.values())
 
 
 def plain(request: Request) -> Request:
     """Without gates and volumes, which fallback does not look at."""
-    rules = msgspec.structs.replace(request.rules, claims=())
+    rules = msgspec.structs.replace(request.rules, volume_claims=())
     return msgspec.structs.replace(request, gates=(), rules=rules)
 
 

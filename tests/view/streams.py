@@ -127,8 +127,8 @@ def feed(view: View, kind: str, old: Any, new: Any) -> None:
     if view.volumes is not None:
         listeners |= {
             VOLUMES: view.volumes.volume_changed,
-            VOLUME_CLAIMS: view.volumes.claim_changed,
-            CLASSES: view.volumes.class_changed,
+            VOLUME_CLAIMS: view.volumes.volume_claim_changed,
+            CLASSES: view.volumes.storage_class_changed,
         }
     if kind in listeners:
         listeners[kind](old, new)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from apportion.core import cycle
-from apportion.core.changes import Happened
-from apportion.core.facts import SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core import group_decision
+from apportion.core.cluster_changes import Happened
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.operations import ObjectKind
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
-from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
+from apportion.core.volumes import Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog, ChangeReader
+from apportion.view.change_log import ChangeLog, ChangeReader
 from tests.builders.fleets import mig_fleet
 from tests.builders.pods import pod_request
 
@@ -31,7 +31,7 @@ class Life:
         log = ChangeLog()
         self.changes: ChangeReader = log.reader()
         self.assumptions = Assumptions(self.fleet, log, lambda: self.now)
-        decided = cycle.decide(self.fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
+        decided = group_decision.decide(self.fleet, Group.of(pod_request("a", slices={"1g.5gb": 2})), Policy())
         assert isinstance(decided, Statement)
         self.statement = decided
         self.assumptions.decided(decided)
@@ -106,10 +106,12 @@ def test_an_undone_statement_does_not_take_what_the_cluster_put_in_its_place(lif
 
 def test_a_chosen_volume_counts_until_the_facts_tell_it() -> None:
     fleet = mig_fleet(1)
-    claim, volume = ClaimFacts(storage_class=LOCAL), VolumeFacts(storage_class=LOCAL)
-    fleet.storage = storage = Storage({"default/a": claim}, {"pv": volume}, {LOCAL: ClassFacts(waits_for_pod=True)})
+    claim, volume = VolumeClaimFacts(storage_class=LOCAL), VolumeFacts(storage_class=LOCAL)
+    fleet.storage = storage = Storage(
+        {"default/a": claim}, {"pv": volume}, {LOCAL: StorageClassFacts(waits_for_pod=True)}
+    )
     request = pod_request("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}])
-    statement = cycle.decide(fleet, Group.of(request), Policy())
+    statement = group_decision.decide(fleet, Group.of(request), Policy())
     assert isinstance(statement, Statement)
     assumptions = Assumptions(fleet, ChangeLog(), lambda: 0.0)
     assumptions.decided(statement)

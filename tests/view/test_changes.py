@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from apportion.apis import names
-from apportion.core.changes import Change, Happened
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.reasons import Code
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 from apportion.view.view import View
 from tests.builders import accelerators, nodes
 from tests.builders.accelerators import gpu

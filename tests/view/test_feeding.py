@@ -12,12 +12,12 @@ from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim, claim_name
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.groups import Group
 from apportion.core.operations import ObjectRef
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
-from apportion.view.changes import Happened
+from apportion.view.change_log import Happened
 from apportion.view.view import View
 from tests.builders import accelerators, claims, nodes, pods
 from tests.builders.pods import our_pod, typed
@@ -54,7 +54,7 @@ class World:
         self.changes.take()
         (waiting,) = self.view.waiting
         assert waiting.reading.request is not None
-        plan = cycle.decide(self.view.fleet, Group.of(waiting.reading.request), Policy.named("fragmentation"))
+        plan = group_decision.decide(self.view.fleet, Group.of(waiting.reading.request), Policy.named("fragmentation"))
         assert isinstance(plan, Statement)
         self.view.assumptions.decided(plan)
         return plan

@@ -18,8 +18,8 @@ import pytest
 from apportion.admission.fallback.occupancy import Occupancy, wants_mig
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core.facts import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
@@ -140,7 +140,7 @@ def same_count_by_hand(cluster: Cluster, view: View, where: str, met: Counter[st
     assert claims == by_hand.claims(cluster), where
     storage = view.fleet.storage
     if storage is not None:
-        claimed = {key: facts.volume for key, facts in storage.claims.items()}
+        claimed = {key: facts.volume for key, facts in storage.volume_claims.items()}
         assert (claimed, {key: facts.claim for key, facts in storage.volumes.items()}) == by_hand.storage(cluster), (
             where
         )
@@ -149,7 +149,7 @@ def same_count_by_hand(cluster: Cluster, view: View, where: str, met: Counter[st
 def _sorted_storage(fleet: Fleet) -> list[Any]:
     storage = fleet.storage
     assert storage is not None
-    return [sorted(table.items(), key=lambda entry: entry[0]) for table in (storage.claims, storage.volumes)]
+    return [sorted(table.items(), key=lambda entry: entry[0]) for table in (storage.volume_claims, storage.volumes)]
 
 
 def afresh_view(cluster: Cluster, dice: random.Random, *, volumes: bool) -> View:
@@ -187,9 +187,9 @@ def same_answers_by_why(view: View, where: str, met: Counter[str]) -> None:
         assert view.fleet.record() == before, where
         request, problem = waiting.reading
         if waiting.pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
-            assert answer.state is why.State.FOREIGN, where
+            assert answer.state is why.PodState.FOREIGN, where
         elif problem is not None or request is None:
-            assert answer.state is why.State.INVALID, where
+            assert answer.state is why.PodState.INVALID, where
         else:
             decided = deciding.node_or_sentence(view.fleet, request)
             assert view.fleet.record() == before, where
@@ -206,7 +206,7 @@ def _kinds(view: View, request: Request, answer: why.Answer) -> Iterator[str]:
     yield from (
         word for code, word in ((Code.NO_PLACE, "no free place"), (Code.NO_DEVICE, "no free device")) if code in codes
     )
-    if request.rules.claims:
+    if request.rules.volume_claims:
         yield "volume rule"
 
 

@@ -66,7 +66,7 @@ async def at_rest(cluster: ApiCluster, followed: View) -> bool:
     if _drawn(view) != _drawn(followed):
         return False
     answers = [why.answer(view, waiting.pod, Policy()) for waiting in view.waiting]
-    return all(answer.told == answer.sentence for answer in answers if answer.state is not why.State.GATED)
+    return all(answer.told == answer.sentence for answer in answers if answer.state is not why.PodState.GATED)
 
 
 def _drawn(view: View) -> tuple[object, ...]:

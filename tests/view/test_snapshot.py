@@ -9,7 +9,8 @@ import pytest
 
 from apportion.apis import names
 from apportion.apis.errors import InputError
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core.fleet_facts import Reservation
 from apportion.view import snapshot
 from apportion.view.view import View
 from tests.builders import accelerators, nodes

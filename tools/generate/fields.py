@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import table
+import table_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
@@ -40,18 +40,18 @@ _NUMBER = re.compile(r"\w+,(\d+),")
 
 
 def main() -> int:
-    arguments = table.options(__doc__)
+    arguments = table_files.options(__doc__)
     modules = {str(each.model).partition(".")[0] for each in Registry.builtin()} | set(EXTRA_PACKAGES)
     root = arguments.modules / "k8s.io"
     if not (root / f"api@{VERSION}").exists():
-        return table.without_source(root / f"api@{VERSION}", check=arguments.check)
+        return table_files.without_source(root / f"api@{VERSION}", check=arguments.check)
     folders = {module: _folder(root, module) for module in sorted(modules | {"meta_v1"})}
     document = root / f"kubernetes@v1{VERSION[2:]}/pkg/generated/openapi/zz_generated.openapi.go"
     enums = read_enums(document.read_text())
     types: dict[str, Fields] = {}
     for module, folder in folders.items():
         types |= read_package(module, _source(folder), enums)
-    return table.settle(TARGET, types, check=arguments.check)
+    return table_files.settle(TARGET, types, check=arguments.check)
 
 
 def read_package(module: str, source: str, enums: Enums) -> dict[str, Fields]:

@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-import table
+import table_files
 
 TARGET = Path(__file__).resolve().parents[2] / "src/pocketkube/api/content/internal_pod_form.json"
 VERSION = "v1.34.4"
@@ -27,12 +27,12 @@ _WORD = re.compile(r"[A-Z]\w*")
 
 
 def main() -> int:
-    arguments = table.options(__doc__)
+    arguments = table_files.options(__doc__)
     source = arguments.modules / f"k8s.io/kubernetes@{VERSION}/pkg/apis/core/types.go"
     if not source.exists():
-        return table.without_source(source, check=arguments.check)
+        return table_files.without_source(source, check=arguments.check)
     types = read(source.read_text())
-    return table.settle(TARGET, types, check=arguments.check)
+    return table_files.settle(TARGET, types, check=arguments.check)
 
 
 def read(source: str) -> dict[str, list[list[str]]]:

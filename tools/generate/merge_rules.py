@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import table
+import table_files
 
 TARGET = Path(__file__).resolve().parents[2] / "src/pocketkube/api/patches/merge_rules.json"
 MODULE = "k8s.io/kubernetes@v1.34.4"
@@ -27,13 +27,13 @@ Rules = dict[str, dict[str, dict[str, Any]]]
 
 
 def main() -> int:
-    arguments = table.options(__doc__)
+    arguments = table_files.options(__doc__)
     specification = arguments.modules / MODULE / "api/openapi-spec"
     if not specification.exists():
-        return table.without_source(specification, check=arguments.check)
+        return table_files.without_source(specification, check=arguments.check)
     definitions = json.loads((specification / "swagger.json").read_text())["definitions"]
     rules = read(definitions, defaults(specification / "v3"))
-    return table.settle(TARGET, rules, check=arguments.check)
+    return table_files.settle(TARGET, rules, check=arguments.check)
 
 
 def read(definitions: dict[str, Any], key_defaults: dict[str, dict[str, Any]]) -> Rules:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from apportion.admission import requests, review, slices
-from apportion.admission.requests import Container
-from apportion.admission.review import Answer, Question
+from apportion.admission import admission_review, requests, slices
+from apportion.admission.admission_review import Question, ReviewAnswer
+from apportion.admission.requests import ManifestContainer
 from apportion.apis import names
 from apportion.apis.errors import RequestError
 from apportion.apis.installation import Installation
 
-OTHER_SYSTEM_NAMESPACES = ("gpu-operator", "kube-system")
+OTHER_SYSTEM_NAMESPACES = (names.GPU_OPERATOR_NAMESPACE, names.KUBE_SYSTEM_NAMESPACE)
 HARMLESS = ("void", "none")
 EPHEMERAL = "ephemeralcontainers"
 _ROOT = "spec"
@@ -28,18 +28,18 @@ def system_namespaces(installation: Installation) -> tuple[str, ...]:
     return (*installation.namespaces, *OTHER_SYSTEM_NAMESPACES)
 
 
-def judge(question: Question, exempt: Collection[str]) -> Answer:
+def judge(question: Question, exempt: Collection[str]) -> ReviewAnswer:
     """Answer `/validate`. Raises InputError for rejected pods."""
     if (question.kind.group, question.kind.kind) != ("", "Pod") or question.namespace in exempt:
-        return review.allowed(question.uid)
+        return admission_review.allowed(question.uid)
     if question.operation == "CREATE" and not question.sub_resource:
         pod = question.new()
         check(pod, {})
         _check_placing(pod)
-        return review.allowed(question.uid, warnings=warnings(pod))
+        return admission_review.allowed(question.uid, warnings=warnings(pod))
     if question.operation == "UPDATE" and question.sub_resource in {"", EPHEMERAL}:
         check(question.new(), question.old())
-    return review.allowed(question.uid)
+    return admission_review.allowed(question.uid)
 
 
 def check(pod: Mapping[str, Any], old: Mapping[str, Any]) -> None:
@@ -108,14 +108,14 @@ def _named_devices(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"{container.field}.env[{names.VISIBLE_DEVICES}]", value
 
 
-def _all_containers(spec: dict[str, Any]) -> Iterator[Container]:
+def _all_containers(spec: dict[str, Any]) -> Iterator[ManifestContainer]:
     yield from requests.containers(spec, _ROOT)
     listed = spec.get("ephemeralContainers") or []
     field = f"{_ROOT}.ephemeralContainers"
     if not isinstance(listed, list):
         raise RequestError(field, listed, "must be a list of containers")
     for index, body in enumerate(listed):
-        yield Container(f"{field}[{index}]", requests.mapping(body, f"{field}[{index}]"))
+        yield ManifestContainer(f"{field}[{index}]", requests.mapping(body, f"{field}[{index}]"))
 
 
 def _cdi_annotations(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apportion.admission import guard, mechanism, metrics, reviewing
+from apportion.admission import guard, metrics, slice_review, static_or_dynamic
 from apportion.admission.certificates.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
 from apportion.admission.certificates.trust import Caller, Publisher
+from apportion.admission.cluster_knowledge import ClusterKnowledge
 from apportion.admission.fallback import decision_log
 from apportion.admission.fallback.decision_rounds import DecisionRounds, Patience
+from apportion.admission.fallback.fallback_review import FallbackReview
 from apportion.admission.fallback.promise_store import PromiseStore
-from apportion.admission.fallback.reviewer import Reviewer
-from apportion.admission.knowledge import Knowledge
-from apportion.admission.optional import OptionalKinds
+from apportion.admission.optional_informers import OptionalInformers
 from apportion.admission.server import AdmissionServer, Limits, Rule
 from apportion.apis import kinds
 from apportion.apis.installation import Installation
@@ -62,7 +62,7 @@ class Settings:
     runtime_class: str | None = None
     exempt: tuple[str, ...] = ()
     """Namespaces that the guard does not check; empty: those of the system."""
-    tiers: tuple[str, ...] = mechanism.DEFAULT_TIERS
+    tiers: tuple[str, ...] = static_or_dynamic.DEFAULT_TIERS
     patience: Patience = field(default_factory=Patience)
     limits: Limits = field(default_factory=Limits)
 
@@ -88,7 +88,7 @@ class Webhook:
     def __init__(self, client: Client, settings: Settings) -> None:
         self._settings = settings
         slicing = SLICES in settings.serve
-        self._knowledge = Knowledge(
+        self._knowledge = ClusterKnowledge(
             client,
             catalogued=Catalog.shipped().profile_names(),
             runtime_class=settings.runtime_class,
@@ -150,7 +150,7 @@ class Webhook:
     @property
     def _checks(self) -> dict[str, probes.Check]:
         return {
-            "knowledge": self._able,
+            "caches": self._able,
             "certificate": lambda: self._served is not None,
             "trust": self._publisher.published,
             "running": lambda: "draining" if self._draining else True,
@@ -162,11 +162,11 @@ class Webhook:
     def _rule(self, part: str) -> Rule:
         if part == FALLBACK:
             assert self._fallback is not None
-            return self._fallback.reviewer.answer
+            return self._fallback.review.answer
         if part == GUARD:
             exempt = self._settings.exempt or guard.system_namespaces(self._settings.installation)
             return lambda question: guard.judge(question, exempt)
-        return lambda question: reviewing.slices(question, self._knowledge.around)
+        return lambda question: slice_review.answer(question, self._knowledge.facts_for)
 
     def _able(self) -> bool | str:
         known = self._knowledge.synced()
@@ -201,7 +201,7 @@ class Webhook:
 class Fallback:
     """What only fallback needs: a view of all pods, the promises, and rounds of decisions."""
 
-    def __init__(self, client: Client, settings: Settings, knowledge: Knowledge) -> None:
+    def __init__(self, client: Client, settings: Settings, knowledge: ClusterKnowledge) -> None:
         view = View(volumes=False, reservation_namespace=settings.installation.reservation_namespace)
         informers = Informers(
             client,
@@ -213,10 +213,10 @@ class Fallback:
         )
         self._pods = informers.pods
         slicing: list[Informer[Any]] = [] if SLICES in settings.serve else [knowledge.accelerators]
-        self._optional = OptionalKinds(client, [*slicing, informers.claims], settings.installation.namespace)
+        self._optional = OptionalInformers(client, [*slicing, informers.claims], settings.installation.namespace)
         store = PromiseStore(client, namespace=settings.namespace, name=settings.installation.promises)
         self._rounds = DecisionRounds(client, view, informers.pods, store, settings.patience)
-        self.reviewer = Reviewer(client, knowledge, self._rounds, settings.tiers)
+        self.review = FallbackReview(client, knowledge, self._rounds, settings.tiers)
 
     def synced(self) -> bool | str:
         return self._optional.synced() if self._pods.has_synced else "waiting for pods"

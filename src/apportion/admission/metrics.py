@@ -6,7 +6,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 REVIEWS = Counter(
     "apportion_admission_reviews_total",
-    "Admission reviews answered, by path and outcome (patched, unchanged, refused, malformed, overloaded, failed).",
+    "Admission reviews answered, by path and outcome (patched, unchanged, rejected, malformed, overloaded, failed).",
     ["path", "outcome"],
 )
 SECONDS = Histogram(

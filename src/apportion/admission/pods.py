@@ -10,44 +10,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apportion.admission import mechanism, memory, requests, slices, updates
+from apportion.admission import gpu_memory, requests, slices, static_or_dynamic, updates
 from apportion.admission.fallback import tiers
-from apportion.admission.mechanism import Mechanism
 from apportion.admission.offers import Offers
 from apportion.admission.requests import Want
+from apportion.admission.static_or_dynamic import Mechanism
 
 POD_ROOT = "spec"
 TEMPLATE_ROOT = "spec.template.spec"
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ClusterFacts:
     """What the rules must know besides the pod."""
 
     offers: Offers
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
-    tiers: Sequence[str] = mechanism.DEFAULT_TIERS
+    tiers: Sequence[str] = static_or_dynamic.DEFAULT_TIERS
     runtime_class: str | None = None
     """Set on pods with slices that name none; None leaves them alone (S02)."""
 
 
-def create(pod: dict[str, Any], around: Surroundings, root: str = POD_ROOT) -> list[str]:
+def create(pod: dict[str, Any], facts: ClusterFacts, root: str = POD_ROOT) -> list[str]:
     """Apply the rules to a new pod; returns the changes for the log. Rejections are InputErrors."""
     spec = requests.mapping(pod.get("spec"), root)
     metadata = requests.mapping(pod.get("metadata"), "metadata")
     annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
     asked = [(container, requests.slices(container)) for container in requests.containers(spec, root)]
     wants = [want for _, listed in asked for want in listed]
-    slices.check(wants, around.offers)
+    slices.check(wants, facts.offers)
     done: list[str] = []
-    if wants and _mechanism(wants, annotations, around) is Mechanism.dynamic:
+    if wants and _mechanism(wants, annotations, facts) is Mechanism.dynamic:
         slices.check_alone(wants)
         done += slices.rewrite(wants)
         done += slices.direct(spec, root)
-        done += _runtime_class(spec, around)
-        done += memory.inject(metadata, [(container, memory.needed(listed)) for container, listed in asked])
+        done += _runtime_class(spec, facts)
+        done += gpu_memory.inject(metadata, [(container, gpu_memory.needed(listed)) for container, listed in asked])
     else:
-        done += memory.inject(metadata, [(container, 0) for container, _ in asked])
+        done += gpu_memory.inject(metadata, [(container, 0) for container, _ in asked])
     if metadata:
         pod["metadata"] = metadata
     return done
@@ -58,19 +58,19 @@ def update(pod: dict[str, Any], old: dict[str, Any], root: str = POD_ROOT) -> li
     return updates.repeat(pod, old, root)
 
 
-def _mechanism(wants: list[Want], annotations: Mapping[str, str], around: Surroundings) -> Mechanism:
-    preferred = mechanism.preference(annotations, around.namespace_annotations)
-    return mechanism.decide(
+def _mechanism(wants: list[Want], annotations: Mapping[str, str], facts: ClusterFacts) -> Mechanism:
+    preferred = static_or_dynamic.preference(annotations, facts.namespace_annotations)
+    return static_or_dynamic.decide(
         slices.profiles_of(wants, ours=False),
-        around.offers,
+        facts.offers,
         preferred=preferred,
         bound_to_dynamic=slices.profiles_of(wants, ours=True),
-        tiers=tiers.read(annotations, around.namespace_annotations, around.tiers, around.offers.static).tiers,
+        tiers=tiers.read(annotations, facts.namespace_annotations, facts.tiers, facts.offers.static).tiers,
     )
 
 
-def _runtime_class(spec: dict[str, Any], around: Surroundings) -> list[str]:
-    if around.runtime_class is None or spec.get("runtimeClassName"):
+def _runtime_class(spec: dict[str, Any], facts: ClusterFacts) -> list[str]:
+    if facts.runtime_class is None or spec.get("runtimeClassName"):
         return []
-    spec["runtimeClassName"] = around.runtime_class
-    return [f"runtimeClassName -> {around.runtime_class}"]
+    spec["runtimeClassName"] = facts.runtime_class
+    return [f"runtimeClassName -> {facts.runtime_class}"]

@@ -19,7 +19,7 @@ MOST_SLICES = 100_000
 
 
 @dataclass(frozen=True)
-class Container:
+class ManifestContainer:
     """One container or init container, with its place in the manifest."""
 
     field: str
@@ -70,7 +70,7 @@ class Container:
 class Want:
     """Slices that one container asks for under one resource name."""
 
-    container: Container
+    container: ManifestContainer
     resource: str
     profile: str
     count: int
@@ -86,7 +86,7 @@ class Want:
         return profiles.slice_profile(self.resource) is not None
 
 
-def containers(spec: dict[str, Any], root: str) -> Iterator[Container]:
+def containers(spec: dict[str, Any], root: str) -> Iterator[ManifestContainer]:
     """All containers that can ask for devices, init containers first, as they start."""
     for key in ("initContainers", "containers"):
         field = f"{root}.{key}"
@@ -94,10 +94,10 @@ def containers(spec: dict[str, Any], root: str) -> Iterator[Container]:
         if not isinstance(listed, list):
             raise RequestError(field, listed, "must be a list of containers")
         for index, body in enumerate(listed):
-            yield Container(f"{field}[{index}]", mapping(body, f"{field}[{index}]"))
+            yield ManifestContainer(f"{field}[{index}]", mapping(body, f"{field}[{index}]"))
 
 
-def slices(container: Container) -> list[Want]:
+def slices(container: ManifestContainer) -> list[Want]:
     """The slices a container asks for; an amount of 0 asks for nothing (S03)."""
     wants = []
     for resource in container.names():

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from apportion.admission import metrics, review, reviewing
-from apportion.admission.review import Answer, BadReview, Question
+from apportion.admission import admission_review, metrics
+from apportion.admission.admission_review import BadReview, Question, ReviewAnswer
 from apportion.apis.errors import InputError
 
 log = logging.getLogger(__name__)
 
-Rule = Callable[[Question], Answer | Awaitable[Answer]]
+Rule = Callable[[Question], ReviewAnswer | Awaitable[ReviewAnswer]]
 Check = Callable[[], bool | str]
 
 
@@ -112,9 +112,9 @@ class AdmissionServer:
                 if able is not True:
                     message = f"not ready: {able or 'starting'}; try again"
                     return _complaint(503, message, retry_after=1), "overloaded"
-                question = review.parse(body)
+                question = admission_review.parse(body)
                 judged = self._judge(path, question)
-            answer = judged if isinstance(judged, Answer) else await self._awaited(question, judged)
+            answer = judged if isinstance(judged, ReviewAnswer) else await self._awaited(question, judged)
         except BadReview as error:
             return _complaint(400, str(error)), "malformed"
         except (TimeoutError, web.HTTPException):
@@ -124,17 +124,22 @@ class AdmissionServer:
             return _complaint(500, "apportion: internal error, see the log of the webhook"), "failed"
         return web.Response(body=answer.body, content_type="application/json"), answer.outcome
 
-    def _judge(self, path: str, question: Question) -> Answer | Awaitable[Answer]:
+    def _judge(self, path: str, question: Question) -> ReviewAnswer | Awaitable[ReviewAnswer]:
         try:
             return self._rules[path](question)
         except InputError as error:
-            return reviewing.refusal(question, error)
+            return _rejection(question, error)
 
-    async def _awaited(self, question: Question, judged: Awaitable[Answer]) -> Answer:
+    async def _awaited(self, question: Question, judged: Awaitable[ReviewAnswer]) -> ReviewAnswer:
         try:
             return await judged
         except InputError as error:
-            return reviewing.refusal(question, error)
+            return _rejection(question, error)
+
+
+def _rejection(question: Question, error: InputError) -> ReviewAnswer:
+    log.info("%s rejected: %s", question.label, error)
+    return admission_review.rejected(question.uid, error)
 
 
 def _complaint(status: int, text: str, *, retry_after: int | None = None) -> web.Response:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from apportion.admission import requests
-from apportion.admission.requests import Container, Want
+from apportion.admission.requests import ManifestContainer, Want
 from apportion.apis import names, profiles
 from apportion.apis.errors import RequestError
 
@@ -28,7 +28,7 @@ def repeat(new: dict[str, Any], old: dict[str, Any], root: str) -> list[str]:
     return done + _fields(spec, before)
 
 
-def _slices(new: Container, old: Container) -> list[str]:
+def _slices(new: ManifestContainer, old: ManifestContainer) -> list[str]:
     held = {want.profile: want.count for want in requests.slices(old) if want.ours}
     again = [want for want in requests.slices(new) if not want.ours and want.profile in held]
     for want in again:

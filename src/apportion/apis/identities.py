@@ -8,4 +8,5 @@ PodUID = NewType("PodUID", str)
 NodeName = NewType("NodeName", str)
 ClaimName = NewType("ClaimName", str)  # of an AllocationClaim
 NO_NODE = NodeName("")
+NO_POD = PodUID("")
 DeviceUUID = NewType("DeviceUUID", str)  # of a GPU or of a MIG device, as the driver names it

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from apportion.apis import names
 
 NAMESPACE_ENV = "APPORTION_NAMESPACE"
+FALLBACK_NAMESPACE_ENV = "APPORTION_FALLBACK_NAMESPACE"
 _ENVIRONMENT = {
     NAMESPACE_ENV: "namespace",
-    "APPORTION_FALLBACK_NAMESPACE": "fallback_namespace",
+    FALLBACK_NAMESPACE_ENV: "fallback_namespace",
     "APPORTION_SHARING_NAMESPACE": "sharing_namespace",
     "APPORTION_RESERVATION_NAMESPACE": "reservation_namespace",
     "APPORTION_IMAGE": "image",
@@ -29,9 +30,13 @@ class Installation:
     fallback_namespace: str = names.FALLBACK_NAMESPACE  # the fallback webhook and its promises
     sharing_namespace: str = names.KAI_NAMESPACE  # the binder
     reservation_namespace: str = names.RESERVATION_NAMESPACE  # reservation pods of shared GPUs
-    image: str = names.IMAGE_REPOSITORY
+    image: str = names.IMAGE_REPOSITORY  # its containers run as child processes on an embedded cluster
 
     operator_object: str = names.DAS_OPERATOR_OBJECT
+    agent_daemon_set: str = names.AGENT_DAEMON_SET
+    webhook_deployment: str = names.WEBHOOK_DEPLOYMENT
+    scheduler_deployment: str = names.SCHEDULER_DEPLOYMENT
+    removed_objects: str = names.REMOVED_OBJECTS  # the ConfigMap with what managementState Removed deleted
     scheduler_lease: str = names.SCHEDULER_LEASE
     webhook_service: str = names.WEBHOOK_SERVICE
     webhook_secret: str = names.WEBHOOK_CERTIFICATE_SECRET

@@ -37,7 +37,7 @@ class MigConfigError(InputError):
 
 
 @dataclass(frozen=True)
-class Wish:
+class LayoutEntry:
     """One slice of a layout; without a position any placement is valid."""
 
     profile: str
@@ -50,7 +50,7 @@ class Selection:
 
     devices: tuple[int, ...] | None
     enabled: bool
-    wishes: tuple[Wish, ...] = ()
+    layout: tuple[LayoutEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ def parse(text: str) -> MigConfig:
     return MigConfig(tuple(_selection(entry, at) for at, entry in _entries(raw)))
 
 
-def read_devices(raw: Any, field: str) -> tuple[Wish, ...]:
+def read_devices(raw: Any, field: str) -> tuple[LayoutEntry, ...]:
     """`mig-devices` in any of its dialects."""
     if raw is None:
         return ()
     if isinstance(raw, Mapping):
-        return tuple(wish for key, value in raw.items() for wish in _pair(key, value, f"{field}[{key}]"))
+        return tuple(entry for key, value in raw.items() for entry in _pair(key, value, f"{field}[{key}]"))
     if isinstance(raw, Sequence) and not isinstance(raw, str):
         return tuple(_listed(entry, f"{field}[{index}]") for index, entry in enumerate(raw))
     raise MigConfigError(field, raw, "use a list of profiles, or a map of profile to count")
@@ -122,10 +122,10 @@ def _selection(raw: Any, field: str) -> Selection:
     enabled = raw.get("mig-enabled", True)
     if not isinstance(enabled, bool):
         raise MigConfigError(f"{field}.mig-enabled", enabled, "use true or false")
-    wishes = read_devices(raw.get("mig-devices"), f"{field}.mig-devices")
-    if wishes and not enabled:
+    layout = read_devices(raw.get("mig-devices"), f"{field}.mig-devices")
+    if layout and not enabled:
         raise MigConfigError(f"{field}.mig-enabled", enabled, "a GPU with slices needs true")
-    return Selection(_devices(raw.get("devices", ALL), f"{field}.devices"), enabled, wishes)
+    return Selection(_devices(raw.get("devices", ALL), f"{field}.devices"), enabled, layout)
 
 
 def _devices(raw: Any, field: str) -> tuple[int, ...] | None:
@@ -137,21 +137,21 @@ def _devices(raw: Any, field: str) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def _pair(key: Any, value: Any, field: str) -> list[Wish]:
+def _pair(key: Any, value: Any, field: str) -> list[LayoutEntry]:
     """An entry of a map: `0: 1g.10gb` or `1g.10gb: 7`."""
     if isinstance(value, str) and not _digits(value):
-        return [Wish(_profile(value, field), _number(key, field))]
+        return [LayoutEntry(_profile(value, field), _number(key, field))]
     count = _number(value, field)
     if count > LARGEST_COUNT:
         raise MigConfigError(field, value, f"is more than {LARGEST_COUNT}, the maximum number of slices")
-    return [Wish(_profile(key, field))] * count
+    return [LayoutEntry(_profile(key, field))] * count
 
 
-def _listed(entry: Any, field: str) -> Wish:
+def _listed(entry: Any, field: str) -> LayoutEntry:
     if not isinstance(entry, Mapping):
-        return Wish(_profile(entry, field))
+        return LayoutEntry(_profile(entry, field))
     position = entry.get("position")
-    return Wish(
+    return LayoutEntry(
         _profile(entry.get("name"), f"{field}.name"),
         None if position is None else _number(position, f"{field}.position"),
     )

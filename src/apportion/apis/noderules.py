@@ -44,7 +44,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     preferred_affinity: tuple[WeightedPodAffinityTerm, ...] = ()
     preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
-    claims: tuple[str, ...] = ()
+    volume_claims: tuple[str, ...] = msgspec.field(default=(), name="claims")  # snapshots have the short name
 
     def selects(self, node: str, labels: Mapping[str, str]) -> bool:
         """Whether node selector and required node affinity let the pod run on a node of this name and labels."""
@@ -84,7 +84,7 @@ def compile_rules(pod: Pod) -> NodeRules:
         preferred_affinity=_weighted(near, labels),
         preferred_anti_affinity=_weighted(apart, labels),
         spread=tuple(_spread(constraint, labels) for constraint in spec.topology_spread_constraints),
-        claims=_claims(pod),
+        volume_claims=_volume_claims(pod),
     )
 
 
@@ -101,7 +101,7 @@ def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
     return tuple(sorted(ports))
 
 
-def _claims(pod: Pod) -> tuple[str, ...]:
+def _volume_claims(pod: Pod) -> tuple[str, ...]:
     found: list[str] = []
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim:

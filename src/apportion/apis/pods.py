@@ -15,7 +15,6 @@ from apportion.apis.selectors import LabelSelector, NodeSelector, NodeSelectorTe
 
 Quantities = dict[str, str | int | float]
 
-LIVE_PHASES = ("", "Pending", "Running", "Unknown")
 GONE_PHASES = ("Succeeded", "Failed")
 
 

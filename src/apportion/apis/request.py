@@ -17,9 +17,9 @@ from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.noderules import NodeRules, compile_rules
 from apportion.apis.pods import Pod
 from apportion.apis.shares import Share, read_share
-from apportion.apis.slicewants import SliceWant, read_slices
+from apportion.apis.slice_requests import SliceRequest, read_slices
 
-__all__ = ["POLICIES", "Request", "RequestError", "Share", "SliceWant", "parse_pod"]
+__all__ = ["POLICIES", "Request", "RequestError", "Share", "SliceRequest", "parse_pod"]
 
 POLICIES = ("fragmentation", "pack", "spread", "first-fit", "best-fit")
 
@@ -40,7 +40,7 @@ class Request(msgspec.Struct, frozen=True):
     policy: str | None = None
     whole_gpus: int = 0
     share: Share | None = None
-    slices: tuple[SliceWant, ...] = ()
+    slices: tuple[SliceRequest, ...] = ()
     resources: Mapping[str, int] = {}
     rules: NodeRules = NodeRules()
     gates: tuple[str, ...] = ()

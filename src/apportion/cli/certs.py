@@ -9,13 +9,15 @@ from typing import Annotated
 
 import typer
 
-from apportion.apis.installation import Installation
+from apportion.apis.installation import FALLBACK_NAMESPACE_ENV, Installation
 from apportion.cli import connecting
 
 
 def command(
     *,
-    namespace: Annotated[str, typer.Option(help="Namespace of the webhook.")] = Installation.fallback_namespace,
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of the webhook.", envvar=FALLBACK_NAMESPACE_ENV)
+    ] = Installation.fallback_namespace,
     service: Annotated[str, typer.Option(help="Service of the webhook.")] = Installation.fallback_service,
     secret: Annotated[str, typer.Option(help="Secret that contains the certificates.")] = Installation.fallback_secret,
     new_ca: Annotated[

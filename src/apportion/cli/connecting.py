@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from apportion.apis.installation import Installation
-from apportion.cli import state
+from apportion.cli import cluster_files
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
 
@@ -31,7 +31,7 @@ def client(kubeconfig: Path | None) -> Client:
     try:
         return Client(access.connect())
     except errors.ConfigError:
-        running = state.read(DEFAULT_NAME)
+        running = cluster_files.read(DEFAULT_NAME)
         chosen = os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists()
         if chosen or running is None or not running.alive or not running.kubeconfig:
             raise

@@ -1,4 +1,4 @@
-"""The grid of every GPU as a picture in characters: who has which units, and who waits. `demo` and `top` show it."""
+"""The grid of every GPU in characters, for `demo` and `top`: which pod has which units, and which pods are pending."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from apportion.view.scene import Gpu, Slice
+from apportion.view.scene import ShownGpu, ShownSlice
 
 UNIT_WIDTH = 8
 NARROW_UNIT_WIDTH = 5
@@ -25,7 +25,7 @@ class Painter:
         self._unit_width = unit_width
 
     def grids(
-        self, nodes: Mapping[str, Sequence[Gpu]], *, legend: bool = False, notes: Mapping[str, str] | None = None
+        self, nodes: Mapping[str, Sequence[ShownGpu]], *, legend: bool = False, notes: Mapping[str, str] | None = None
     ) -> list[RenderableType]:
         """One panel per node. `legend`: the pods by name below; `notes`: what is to be said of a node."""
         panels: list[RenderableType] = []
@@ -46,19 +46,21 @@ class Painter:
         return panels
 
     def waiting(self, waiting: Iterable[tuple[str, str]]) -> list[RenderableType]:
-        return [Text.assemble(("waits ", "yellow"), (name, "bold"), "  ", (reason, "dim")) for name, reason in waiting]
+        return [
+            Text.assemble(("pending ", "yellow"), (name, "bold"), "  ", (reason, "dim")) for name, reason in waiting
+        ]
 
-    def _gpu(self, index: int, gpu: Gpu) -> RenderableType:
+    def _gpu(self, index: int, gpu: ShownGpu) -> RenderableType:
         line = Text(f"GPU {index} ", style="bold")
         line.append("▕", style="grey50")
         line.append_text(self._units(gpu) if gpu.units else self._whole(gpu))
         line.append("▏", style="grey50")
         line.append(gpu.model.removeprefix("NVIDIA "), style="dim")
         if not gpu.healthy:
-            line.append(" lost", style="bold red")
+            line.append(" unhealthy", style="bold red")
         return line
 
-    def _units(self, gpu: Gpu) -> Text:
+    def _units(self, gpu: ShownGpu) -> Text:
         line = Text()
         position = 0
         for piece in sorted(gpu.slices, key=lambda one: one.start):
@@ -71,13 +73,13 @@ class Painter:
         line.append_text(self._free(gpu.units - position))
         return line
 
-    def _whole(self, gpu: Gpu) -> Text:
+    def _whole(self, gpu: ShownGpu) -> Text:
         width = WHOLE_UNITS * self._unit_width - 1
         if not gpu.owner:
             return Text("whole GPU, free".center(width) + " ", style="grey50")
         return Text.assemble((gpu.owner[:width].center(width), f"bold white on {self._colour(gpu.owner)}"), " ")
 
-    def _slice(self, piece: Slice, units: int) -> Text:
+    def _slice(self, piece: ShownSlice, units: int) -> Text:
         width = units * self._unit_width - 1
         label = (piece.profile or "foreign")[:width].center(width)
         if not piece.owner:
@@ -86,7 +88,7 @@ class Painter:
         style = f"bold white on {colour}" if piece.state == "inUse" else f"{colour} reverse dim"
         return Text.assemble((label, style), " ")
 
-    def _legend(self, gpus: Sequence[Gpu]) -> RenderableType | None:
+    def _legend(self, gpus: Sequence[ShownGpu]) -> RenderableType | None:
         owners: dict[str, list[str]] = {}
         for gpu in gpus:
             for piece in gpu.slices:

@@ -36,7 +36,7 @@ COMMANDS = {
     "snapshot": Location(
         "apportion.cli.snapshot:command", "Save the state of the fleet and the pending pods to a file."
     ),
-    "lab": Location("apportion.cli.lab:app", "Benchmarks and trace replays of the placement core."),
+    "lab": Location("apportion.cli.lab:app", "Scenarios, benchmarks and trace replays of the placement core."),
     "webhook": Location("apportion.cli.webhook:command", "Run the admission webhook."),
     "certs": Location("apportion.cli.certs:command", "Issue new certificates for a running webhook."),
     "scheduler": Location("apportion.cli.scheduler:command", "Run the scheduler for slices and whole GPUs."),
@@ -71,7 +71,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Apportion: one GPU layer for Kubernetes. It slices, shares, queues, falls back, explains and simulates.",
+    help="Apportion: a GPU layer for Kubernetes. Dynamic MIG slices, fallback to smaller profiles, explanations for "
+    "pending pods, emulated GPUs.",
 )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.installation import NAMESPACE_ENV, Installation
 from apportion.cli import connecting
 
@@ -39,10 +40,10 @@ def command(
     from apportion.node.settings import Settings
 
     settings = Settings(
-        node_name=node_name,
+        node_name=NodeName(node_name),
         pod_name=pod_name,
         pod_namespace=pod_namespace,
-        pod_uid=pod_uid,
+        pod_uid=PodUID(pod_uid),
         driver=driver,
         kubelet_dir=kubelet_dir,
         cdi_dir=cdi_dir,

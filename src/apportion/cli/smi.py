@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from apportion.cli import state as states
+from apportion.cli import cluster_files
 from apportion.emulation.nvidia_smi import command as smi
 from apportion.emulation.nvidia_smi import script
 
@@ -46,8 +46,8 @@ def _script(root: Path) -> str:
 
 
 def _root(name: str, node: str) -> Path:
-    clusters = [name] if name else sorted(path.stem for path in states.folder().glob("*.json"))
-    running = [state for each in clusters if (state := states.read(each)) is not None and state.alive]
+    clusters = [name] if name else sorted(path.stem for path in cluster_files.folder().glob("*.json"))
+    running = [state for each in clusters if (state := cluster_files.read(each)) is not None and state.alive]
     if len(running) != 1:
         listed = ", ".join(state.name for state in running) or "none"
         raise typer.BadParameter(f"running embedded clusters: {listed}", param_hint="--name")

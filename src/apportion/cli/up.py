@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import yaml
 
-from apportion.cli import contexts
-from apportion.cli import state as states
+from apportion.cli import cluster_files, connecting, contexts
 
 if TYPE_CHECKING:
     from apportion.emulation.cluster.topology import Topology
@@ -65,7 +64,7 @@ def up(
 
     Without --detach it runs until Ctrl-C. All objects are in memory only.
     """
-    target = (kubeconfig or states.kubeconfig_path(name)).absolute()
+    target = (kubeconfig or cluster_files.kubeconfig_path(name)).absolute()
     plan = _plan(topology or [], nodes, name)
     _take_name(name)
     if detach:
@@ -86,13 +85,13 @@ def down(
     timeout: Annotated[float, typer.Option(help="Seconds to wait before the cluster is killed.")] = 20.0,
 ) -> None:
     """Stop an embedded cluster and delete its files."""
-    state = states.read(name)
+    state = cluster_files.read(name)
     if state is None:
         typer.echo(f"no cluster {name!r} is running")
         return
     if state.alive:
-        states.stop(state, seconds=timeout)
-    states.clean_up(state)
+        cluster_files.stop(state, seconds=timeout)
+    cluster_files.clean_up(state)
     typer.echo(f"cluster {name!r} stopped")
 
 
@@ -105,14 +104,19 @@ class _Run:
         self._bare = bare
         self._port = port
         self._seconds = seconds
-        self._state = states.mine(name)
+        self._state = cluster_files.mine(name)
 
     async def main(self, plan: Topology, settings: KubeletSettings) -> None:
         from apportion.emulation.cluster.gpu_cluster import gpu_cluster
 
         began = time.monotonic()
         cluster = gpu_cluster(
-            plan, kubeconfig=self._kubeconfig, name=self._state.name, port=self._port, kubelet=settings
+            plan,
+            kubeconfig=self._kubeconfig,
+            name=self._state.name,
+            port=self._port,
+            kubelet=settings,
+            image=connecting.installation().image,
         )
         self._note(root=str(cluster.root), kubeconfig=str(self._kubeconfig))
         try:
@@ -125,7 +129,7 @@ class _Run:
                     self._select_context()
                 _say(f"ready after {time.monotonic() - began:.1f} s. To use the cluster:")
                 _say(f"  export KUBECONFIG={self._kubeconfig}")
-                self._note(phase=states.READY)
+                self._note(phase=cluster_files.READY)
                 await asyncio.Event().wait()
         except OSError as error:
             if self._port and error.errno == errno.EADDRINUSE:
@@ -134,7 +138,7 @@ class _Run:
                 ) from None
             raise
         finally:
-            states.clean_up(self._state)
+            cluster_files.clean_up(self._state)
 
     def _select_context(self) -> None:
         """Make this cluster the default of kubectl."""
@@ -143,7 +147,7 @@ class _Run:
         try:
             before = contexts.select(path, yaml.safe_load(self._kubeconfig.read_text()))
         except contexts.ContextError as error:
-            self._note(phase=states.FAILED, problem=str(error))
+            self._note(phase=cluster_files.FAILED, problem=str(error))
             raise OSError(str(error)) from None
         self._note(selected_before=before)
         _say(f"context {self._state.name} selected in {path}")
@@ -159,13 +163,13 @@ class _Run:
                 _say(f"{len(objects)} objects of Apportion applied")
                 await installing.wait_ready(client, objects, seconds=self._seconds, progress=_say)
             except installing.InstallError as error:
-                self._note(phase=states.FAILED, problem=str(error))
+                self._note(phase=cluster_files.FAILED, problem=str(error))
                 raise OSError(str(error)) from None
 
     def _note(self, **changes: str) -> None:
         for field, value in changes.items():
             setattr(self._state, field, value)
-        states.write(self._state)
+        cluster_files.write(self._state)
 
 
 def _plan(paths: list[Path], nodes: int | None, name: str) -> Topology:
@@ -185,7 +189,7 @@ def _take_name(name: str) -> None:
         raise typer.BadParameter(
             f"{name!r} is not a valid name: use at most 63 letters, digits, '-', '_' and '.'", param_hint="--name"
         )
-    before = states.read(name)
+    before = cluster_files.read(name)
     if before is None:
         return
     if before.alive and before.pid != os.getpid():
@@ -195,12 +199,12 @@ def _take_name(name: str) -> None:
             err=True,
         )
         raise typer.Exit(FAILURE)
-    states.clean_up(before)
+    cluster_files.clean_up(before)
 
 
 def _detach(name: str) -> None:
     """Run the same command in its own session, print its output, and wait until it is ready."""
-    log = states.log_path(name)
+    log = cluster_files.log_path(name)
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     arguments = [word for word in sys.argv[1:] if word not in ("--detach", "-d")]
     with log.open("wb") as output:
@@ -214,12 +218,12 @@ def _detach(name: str) -> None:
     shown = 0
     while True:
         shown = _show(log, shown)
-        state = states.read(name)
+        state = cluster_files.read(name)
         if child.poll() is not None:
             _show(log, shown)
             typer.echo(f"cluster {name!r} did not start; its log is {log}", err=True)
             raise typer.Exit(FAILURE)
-        if state is not None and state.pid == child.pid and state.phase == states.READY:
+        if state is not None and state.pid == child.pid and state.phase == cluster_files.READY:
             _show(log, shown)
             return
         time.sleep(0.05)

@@ -61,9 +61,10 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
         await informers.load()
         current = informers.pods.get(name, namespace)
         answer = why.answer(view, current or pod, Policy())
-        if answer.state is why.State.FITS and not await _somebody_leads(client):
+        if answer.state is why.PodState.FITS and not await _somebody_leads(client):
+            where = f"Deployment {installation.scheduler_deployment} in namespace {installation.namespace}"
             return replace(
-                answer, sentence=f"{answer.sentence} But there is no leader: check that das-scheduler is running."
+                answer, sentence=f"{answer.sentence} But there is no leader: check that {where} is available."
             )
         return answer
 
@@ -110,7 +111,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
             if change.pods:
                 found["cheapestChange"]["pods"] = list(change.pods)
     if answer.told:
-        found["told"] = answer.told
+        found["conditionMessage"] = answer.told
     return found
 
 

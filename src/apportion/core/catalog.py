@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from apportion.apis import profiles as spelling
-from apportion.apis.errors import CatalogError, ProfileError, RequestError
+from apportion.apis.errors import CatalogError, RequestError
 
 LARGEST_UNITS = 16  # states are enumerated; no GPU sold has more than 12
 LARGEST_MEMORY_MIB = 2**31
@@ -69,24 +69,6 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
             if profile.name == name or name in profile.aliases:
                 return profile
         return None
-
-    def with_layout(self, layout: Iterable[tuple[str, int]]) -> Model:
-        """This model with a static layout: only these slices exist, as (profile, start)."""
-        starts: dict[str, list[int]] = {}
-        for name, start in layout:
-            profile = self.profile(name)
-            if profile is None or start not in profile.starts:
-                raise CatalogError(
-                    "layout", f"{name}@{start}", f"{self.id} has no such placement", code="IllegalLayout"
-                )
-            starts.setdefault(profile.name, []).append(start)
-        kept = tuple(
-            msgspec.structs.replace(profile, starts=tuple(sorted(starts[profile.name])))
-            for profile in self.profiles
-            if profile.name in starts
-        )
-        _no_overlap([(p.name, start, p.size) for p in kept for start in p.starts])
-        return msgspec.structs.replace(self, profiles=kept)
 
     @staticmethod
     def from_discovery(
@@ -167,12 +149,6 @@ class Catalog:
         found = {p.name: p for model in self._models.values() for p in model.profiles}
         return tuple(sorted(found, key=lambda name: (found[name].compute, found[name].memory_gb, name)))
 
-    def require_profile(self, name: str, field: str = "profile") -> None:
-        """Refuse a profile that no model has, and say which ones exist."""
-        if any(model.profile(name) for model in self._models.values()):
-            return
-        raise ProfileError(field, name, f"no GPU model has it; known profiles: {', '.join(self.profile_names())}")
-
     def require_memory(self, mib: int, field: str = "memory") -> None:
         """Refuse more memory than the largest known GPU has."""
         largest = self.largest_memory_mib()
@@ -216,15 +192,6 @@ def _check_places(at: str, profile: Profile, units: int) -> None:
         if second - first < profile.size:
             fix = f"starts {first} and {second} overlap for a profile of {profile.size} units"
             raise CatalogError(f"{at}.starts", profile.starts, fix, code="OverlappingStarts")
-
-
-def _no_overlap(places: list[tuple[str, int, int]]) -> None:
-    taken = 0
-    for name, start, size in places:
-        mask = ((1 << size) - 1) << start
-        if taken & mask:
-            raise CatalogError("layout", f"{name}@{start}", "overlaps another slice", code="OverlappingLayout")
-        taken |= mask
 
 
 def _discovered(entry: DiscoveredProfile, base: Model | None) -> Profile:

@@ -28,7 +28,7 @@ def request_class(fleet: Fleet, request: Request) -> Hashable:
     """Requests of one class are decided alike on this fleet, wherever the other pods are."""
     own = (node_class(request), request.policy, request.gates)
     rules = request.rules
-    if not (fleet.apart or _looks_at_pods(rules) or rules.claims):
+    if not (fleet.apart or _looks_at_pods(rules) or rules.volume_claims):
         return own
     keys = fleet.apart_labels | _label_keys(rules)
     labels = tuple(sorted((key, value) for key, value in request.labels.items() if key in keys))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.identities import NO_NODE, ClaimName
-from apportion.apis.request import Request, SliceWant
-from apportion.core.facts import HeldSlice
+from apportion.apis.request import Request, SliceRequest
 from apportion.core.filters import Checks, gpus, resources
 from apportion.core.fleet import Fleet
-from apportion.core.ledger import Gpu
+from apportion.core.fleet_facts import HeldSlice
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 
 
@@ -36,7 +36,7 @@ def obstacle(fleet: Fleet, request: Request, held: tuple[HeldSlice, ...]) -> str
     return _against(fleet, node, request, held)
 
 
-def missing(request: Request, held: tuple[HeldSlice, ...]) -> list[SliceWant]:
+def missing(request: Request, held: tuple[HeldSlice, ...]) -> list[SliceRequest]:
     """What the pod asks for and does not hold."""
     keys = {each.key for each in held}
     return [want for want in request.slices if claim_name(request.uid, want.container, want.index) not in keys]
@@ -57,7 +57,7 @@ def _against(fleet: Fleet, node: NodeState, request: Request, held: tuple[HeldSl
     return next((problem for problem in problems if problem is not None), None)
 
 
-def _against_gpu(gpu: Gpu, held: HeldSlice) -> str | None:
+def _against_gpu(gpu: GpuLedger, held: HeldSlice) -> str | None:
     if not gpu.facts.healthy:
         return f"GPU {gpu.uuid} is not healthy"
     if not gpu.facts.mig:

@@ -16,11 +16,12 @@ import msgspec
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
-from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement, Taint
+from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.holdings import Holding, Holdings
-from apportion.core.ledger import Gpu
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.core.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
@@ -34,7 +35,6 @@ __all__ = [
     "NodeFacts",
     "NodeState",
     "Reservation",
-    "SlicePlacement",
     "Taint",
 ]
 
@@ -74,7 +74,7 @@ class Fleet:
         self.apart_labels: frozenset[str] = frozenset()  # label keys in their terms
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.reservations: dict[str, Reservation] = {}
-        self.releasing: set[str] = set()  # pods that are terminating and still hold their resources
+        self.releasing: set[PodUID] = set()  # pods that are terminating and still hold their resources
         self.storage: Storage | None = None
         self.sharing = True  # False if no component binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
@@ -247,18 +247,18 @@ class Fleet:
 
     # Volumes
 
-    def choose_volume(self, claim: str, choice: VolumeChoice) -> None:
+    def choose_volume(self, volume_claim: str, choice: VolumeChoice) -> None:
         """A volume, or a node to provision for, was chosen for a volume claim, and the cluster does not show it yet."""
         assert self.storage is not None
-        self.forget_volume(claim)
-        self.storage.chosen[claim] = choice
-        self._note(self._take_back_volume, claim)
+        self.forget_volume(volume_claim)
+        self.storage.chosen[volume_claim] = choice
+        self._note(self._take_back_volume, volume_claim)
 
-    def forget_volume(self, claim: str) -> None:
+    def forget_volume(self, volume_claim: str) -> None:
         """What was chosen was not carried out, or the cluster shows it now."""
-        choice = self.storage.chosen.pop(claim, None) if self.storage is not None else None
+        choice = self.storage.chosen.pop(volume_claim, None) if self.storage is not None else None
         if choice is not None:
-            self._note(self._restore_volume, claim, choice)
+            self._note(self._restore_volume, volume_claim, choice)
 
     # Trial changes
 
@@ -335,7 +335,7 @@ class Fleet:
         for uuid in state.gpus:
             self.gpu_nodes.pop(uuid, None)
             self._holdings.detach(uuid)
-        state.gpus = {facts.uuid: Gpu(facts) for facts in gpus}
+        state.gpus = {facts.uuid: GpuLedger(facts) for facts in gpus}
         state.ready = ready
         for uuid, gpu in state.gpus.items():
             self.gpu_nodes[uuid] = state.name
@@ -405,13 +405,13 @@ class Fleet:
         state.remove_reservation(key)
         self._forget_if_empty(state)
 
-    def _take_back_volume(self, claim: str) -> None:
+    def _take_back_volume(self, volume_claim: str) -> None:
         assert self.storage is not None
-        del self.storage.chosen[claim]
+        del self.storage.chosen[volume_claim]
 
-    def _restore_volume(self, claim: str, choice: VolumeChoice) -> None:
+    def _restore_volume(self, volume_claim: str, choice: VolumeChoice) -> None:
         assert self.storage is not None
-        self.storage.chosen[claim] = choice
+        self.storage.chosen[volume_claim] = choice
 
     def _add(self, record: Holding) -> None:
         known = self._holdings.get(record.key)

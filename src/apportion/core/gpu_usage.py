@@ -10,7 +10,7 @@ from __future__ import annotations
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.request import Request
 from apportion.core.fleet import Fleet
-from apportion.core.ledger import Gpu
+from apportion.core.ledger import GpuLedger
 
 MILLI = 1000
 
@@ -52,7 +52,7 @@ def wanted(fleet: Fleet, request: Request) -> int | None:
     return sum(charges)
 
 
-def _gpu(fleet: Fleet, uuid: DeviceUUID) -> Gpu | None:
+def _gpu(fleet: Fleet, uuid: DeviceUUID) -> GpuLedger | None:
     node = fleet.gpu_nodes.get(uuid)
     return fleet.nodes[node].gpus[uuid] if node is not None else None
 

@@ -54,7 +54,7 @@ class Group(msgspec.Struct, frozen=True):
         added = len(others) == len(self.members)
         return Group(self.key, (*others, request), self.minimum + added)
 
-    def without(self, uids: Iterable[str]) -> Group | None:
+    def without(self, uids: Iterable[PodUID]) -> Group | None:
         """The group without these pods; None if no pod is left."""
         gone = set(uids)
         left = tuple(member for member in self.members if member.uid not in gone)

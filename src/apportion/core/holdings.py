@@ -6,9 +6,13 @@ independent of the ledgers, and are entered into a GPU's ledger whenever that GP
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from apportion.apis.identities import DeviceUUID, PodUID
-from apportion.core.facts import HeldShare, HeldSlice
-from apportion.core.ledger import Gpu
+from apportion.core.fleet_facts import HeldShare, HeldSlice
+from apportion.core.ledger import GpuLedger
+
+T = TypeVar("T")
 
 Holding = HeldSlice | HeldShare
 
@@ -19,9 +23,9 @@ class Holdings:
     def __init__(self) -> None:
         self.slices: dict[str, HeldSlice] = {}
         self.shares: dict[str, HeldShare] = {}
-        self.gpus: dict[DeviceUUID, Gpu] = {}
+        self.gpus: dict[DeviceUUID, GpuLedger] = {}
         self._by_owner: dict[str, set[str]] = {}
-        self._by_gpu: dict[str, set[str]] = {}
+        self._by_gpu: dict[DeviceUUID, set[str]] = {}
 
     def get(self, key: str) -> Holding | None:
         return self.slices.get(key) or self.shares.get(key)
@@ -52,7 +56,7 @@ class Holdings:
         if record.gpu in self.gpus:
             _leave(record, self.gpus[record.gpu])
 
-    def attach(self, gpu: Gpu) -> None:
+    def attach(self, gpu: GpuLedger) -> None:
         """Enter everything that is on this GPU into its empty ledger."""
         self.gpus[gpu.uuid] = gpu
         for key in sorted(self._by_gpu.get(gpu.uuid, ())):
@@ -71,21 +75,21 @@ class Holdings:
         }
 
 
-def _enter(record: Holding, gpu: Gpu) -> None:
+def _enter(record: Holding, gpu: GpuLedger) -> None:
     if isinstance(record, HeldSlice):
         gpu.adopt_slice(record)
     else:
         gpu.adopt_share(record.key, record.mib)
 
 
-def _leave(record: Holding, gpu: Gpu) -> None:
+def _leave(record: Holding, gpu: GpuLedger) -> None:
     if isinstance(record, HeldSlice):
         gpu.remove_slice(record.key)
     else:
         gpu.remove_share(record.key)
 
 
-def _discard(index: dict[str, set[str]], name: str, key: str) -> None:
+def _discard(index: dict[T, set[str]], name: T, key: str) -> None:
     keys = index[name]
     keys.discard(key)
     if not keys:

@@ -1,8 +1,8 @@
 """The ledger of one GPU: sliced, shared, whole or free, never two of these.
 
-Slices are counted in grid units, shares in MiB. Our own decisions must be legal (`place_slice` and similar methods
-refuse anything else); what exists in the cluster is recorded as it is (`adopt_slice`), and slices that overlap block
-their units until one of them is gone.
+Slices are counted in grid units, shares in MiB. Decisions take what the ledger has to offer (`takes_slices`, the grid
+with its state, `free_mib`, `takes_whole`). What exists in the cluster is recorded as it is, legal or not: slices that
+overlap block their units until one of them is gone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from enum import StrEnum
 
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import DeviceUUID
+from apportion.apis.placements import SlicePlacement
 from apportion.core import grid as grids
-from apportion.core.facts import GpuFacts, HeldSlice, SlicePlacement
+from apportion.core.fleet_facts import GpuFacts, HeldSlice
 
 MILLI = 1000
 
@@ -24,7 +25,7 @@ class Use(StrEnum):
     WHOLE = "whole"
 
 
-class Gpu:
+class GpuLedger:
     """One GPU's ledger."""
 
     __slots__ = (
@@ -98,17 +99,6 @@ class Gpu:
         free = self.free_mib
         return (free - mib) * MILLI // self.memory_mib if 0 < mib <= free else None
 
-    def place_slice(self, key: str, profile: str, start: int, owner: str) -> None:
-        shape = self.grid.shape(profile)
-        if not self.takes_slices or shape is None:
-            raise LedgerError("NotSliceable", f"GPU {self.uuid} ({self.use}) cannot have a slice {profile}")
-        if key in self.slices:
-            raise LedgerError("DuplicateKey", f"slice {key} is already on GPU {self.uuid}")
-        if not self.grid.legal(self.state, shape, start):
-            raise LedgerError("PlaceTaken", f"{profile} at {start} on GPU {self.uuid} overlaps or exceeds a limit")
-        self.slices[key] = HeldSlice(key, SlicePlacement(self.uuid, profile, start, shape.size), owner)
-        self.state = self.grid.put(self.state, shape, start)
-
     def adopt_slice(self, held: HeldSlice) -> None:
         """Record a slice that exists, legal or not."""
         if held.key in self.slices:
@@ -130,19 +120,11 @@ class Gpu:
 
     def legal_beside_others(self, held: HeldSlice) -> bool:
         """A slice that is recorded here could have been placed there with all others in place."""
-        others = Gpu(self.facts)
+        others = GpuLedger(self.facts)
         for key, other in self.slices.items():
             if key != held.key:
                 others.adopt_slice(other)
         return others._enter(held.placement)
-
-    def add_share(self, key: str, mib: int) -> None:
-        if key in self.shares:
-            raise LedgerError("DuplicateKey", f"share {key} is already on GPU {self.uuid}")
-        if not 0 < mib <= self.free_mib:
-            raise LedgerError("Oversold", f"{mib} MiB do not fit on GPU {self.uuid}: {self.free_mib} MiB are free")
-        self.shares[key] = mib
-        self.shared_mib += mib
 
     def adopt_share(self, key: str, mib: int) -> None:
         """Record a share that exists, even if it does not fit."""

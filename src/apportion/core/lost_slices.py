@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.identities import PodUID
-from apportion.apis.request import SliceWant
+from apportion.apis.request import SliceRequest
 from apportion.core import existing_claims
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
@@ -14,7 +14,7 @@ from apportion.core.policies import Policy
 from apportion.core.statement import Statement
 
 
-def missing(fleet: Fleet, uid: PodUID) -> list[SliceWant]:
+def missing(fleet: Fleet, uid: PodUID) -> list[SliceRequest]:
     """What a bound pod asks for and has no claim for."""
     node = fleet.pod_nodes.get(uid)
     if node is None or uid in fleet.releasing:
@@ -35,7 +35,7 @@ def replace(fleet: Fleet, uid: PodUID, policy: Policy) -> Statement | None:
     operations: list[Operation]
     if found is None:
         lost = ", ".join(want.profile for want in wants)
-        reason = f"its claims for {lost} were removed before it started, and node {node.name} has no other place"
+        reason = f"its claims for {lost} were removed before it started, and node {node.name} has no other placement"
         operations = [Evict(request, node.name, reason)]
     else:
         operations = [

@@ -9,8 +9,8 @@ from apportion.apis import names
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import HostPort
 from apportion.apis.request import Request
-from apportion.core.facts import NodeFacts, Reservation
-from apportion.core.ledger import Gpu
+from apportion.core.fleet_facts import NodeFacts, Reservation
+from apportion.core.ledger import GpuLedger
 from apportion.core.recent_changes import RecentChanges
 
 CPU = "cpu"
@@ -59,7 +59,7 @@ class NodeState:
         self._log = log
         self._reservation_namespace = reservation_namespace
         self.facts: NodeFacts | None = None
-        self.gpus: dict[DeviceUUID, Gpu] = {}
+        self.gpus: dict[DeviceUUID, GpuLedger] = {}
         self.ready = False  # its agent makes slices now
         self.pods: dict[PodUID, Request] = {}
         self.used: dict[str, int] = {}
@@ -117,7 +117,7 @@ class NodeState:
         """The node's CPU within the same bounds."""
         return min(self.facts.allocatable.get(CPU, 0), MOST_CPU) if self.facts else 0
 
-    def shareable(self) -> Iterator[Gpu]:
+    def shareable(self) -> Iterator[GpuLedger]:
         return (gpu for gpu in self.gpus.values() if not gpu.facts.mig and gpu.facts.healthy)
 
     def remainders(self) -> tuple[int, ...]:

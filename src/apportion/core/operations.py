@@ -15,10 +15,11 @@ import msgspec
 
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core.changes import Change, Happened
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Reservation
 from apportion.core.volumes import VolumeChoice
 
 
@@ -82,15 +83,15 @@ class BindVolume(_Operation, frozen=True):
 
     request: Request
     node: NodeName
-    claim: str
-    claim_uid: str = ""
+    volume_claim: str
+    volume_claim_uid: str = ""
     volume: str = ""
     volume_version: str = ""
     after: tuple[ObjectRef, ...] = ()
 
     @property
     def key(self) -> str:
-        return f"{self.request.namespace}/{self.claim}"
+        return f"{self.request.namespace}/{self.volume_claim}"
 
     @property
     def confirmed_by(self) -> ObjectRef:
@@ -116,9 +117,11 @@ class BindVolume(_Operation, frozen=True):
         storage = fleet.storage
         if storage is None:
             return False
-        claim, volume = storage.claims.get(self.key), storage.volumes.get(self.volume)
-        if claim is not None and not claim.volume and not (volume.claim if volume else claim.selected_node):
-            return False
+        volume_claim, volume = storage.volume_claims.get(self.key), storage.volumes.get(self.volume)
+        if volume_claim is not None and not volume_claim.volume:
+            chosen = volume.claim if volume else volume_claim.selected_node
+            if not chosen:
+                return False
         fleet.forget_volume(self.key)
         return True
 

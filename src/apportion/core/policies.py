@@ -15,8 +15,7 @@ from apportion.apis.errors import RequestError
 from apportion.apis.request import POLICIES, Request
 from apportion.core.fleet import Fleet
 from apportion.core.grid import Grid
-from apportion.core.placement import demand as demand_tables
-from apportion.core.placement import slice_value
+from apportion.core.placement import fragmentation_tables, slice_value
 from apportion.core.placement.request_mix import Mix
 
 FRAGMENTATION, PACK, SPREAD, FIRST_FIT, BEST_FIT = POLICIES
@@ -32,7 +31,7 @@ class Policy:
             raise RequestError("policy", name, f"must be one of {', '.join(POLICIES)}", code="UnknownPolicy")
         self.name = name
         self.mix = mix if mix is not None else Mix()
-        self.demand = demand_tables.build(Mix(), ())
+        self.tables = fragmentation_tables.build(Mix(), ())
         self.edition = 0  # grows whenever prices change though nothing in the fleet did
         self._built: tuple[int, int] | None = None
         self._siblings: dict[str, Policy] = {name: self}
@@ -57,7 +56,7 @@ class Policy:
         wanted = (self.mix.generation, fleet.stock)
         if wanted != self._built:
             self._built = wanted
-            self.demand = demand_tables.build(self.mix, fleet)
+            self.tables = fragmentation_tables.build(self.mix, fleet)
             self.edition += 1
 
     def slice_price(self, grid: Grid, before: int, after: int, start: int) -> int:

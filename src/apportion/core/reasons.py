@@ -13,7 +13,7 @@ from enum import Enum, StrEnum
 from typing import NamedTuple, Self
 
 from apportion.core import relaxations
-from apportion.core.changes import Happened
+from apportion.core.cluster_changes import Happened
 from apportion.core.relaxations import Relaxation
 
 
@@ -124,12 +124,6 @@ class Code(StrEnum):
     VOLUME_BUSY = Row(
         "VolumeInUse",
         "cannot use volume claim {subject}, which another pod uses exclusively",
-        helped_by=_STORAGE | _PODS_END,
-        scope=Scope.FLEET,
-    )
-    VOLUME_LIMIT = Row(
-        "VolumeLimit",
-        "{has} the maximum number of volumes of {subject}",
         helped_by=_STORAGE | _PODS_END,
         scope=Scope.FLEET,
     )

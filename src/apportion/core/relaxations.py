@@ -15,8 +15,8 @@ from apportion.apis import names
 from apportion.apis.identities import NodeName
 from apportion.apis.pods import Toleration
 from apportion.apis.request import Request
-from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import NodeFacts
 
 
 class Relaxation(NamedTuple):

@@ -1,10 +1,12 @@
-"""Claims, volumes and storage classes, as far as they decide where a pod may run."""
+"""Volume claims, volumes and storage classes, as far as they decide where a pod may run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from apportion.apis.identities import NodeName
 from apportion.apis.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
@@ -13,7 +15,7 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 @dataclass(frozen=True)
-class ClaimFacts:
+class VolumeClaimFacts:
     """One PersistentVolumeClaim. `volume` is set once it is bound, `selected_node` once it is to be provisioned."""
 
     volume: str = ""
@@ -29,7 +31,7 @@ class ClaimFacts:
 
 @dataclass(frozen=True)
 class VolumeFacts:
-    """One PersistentVolume. `claim` is the claim that it is bound to or reserved for, as namespace/name."""
+    """One PersistentVolume. `claim` is the volume claim that it is bound to or reserved for, as namespace/name."""
 
     node_affinity: NodeSelector | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class VolumeFacts:
 
 
 @dataclass(frozen=True)
-class ClassFacts:
+class StorageClassFacts:
     """One StorageClass."""
 
     provisioner: str = NO_PROVISIONER
@@ -52,17 +54,19 @@ class ClassFacts:
 
 
 class VolumeChoice(NamedTuple):
-    """What a claim is to get: a ready-made volume, or one that is provisioned for this node."""
+    """What a volume claim is to get: a ready-made volume, or one that is provisioned for this node."""
 
     node: NodeName
     volume: str = ""
 
 
-@dataclass
-class Storage:
-    """All of them. A fleet without storage facts does not check volumes."""
+class Storage(msgspec.Struct):
+    """All of them. A fleet without storage facts does not check volumes.
 
-    claims: dict[str, ClaimFacts] = field(default_factory=dict)  # namespace/name
-    volumes: dict[str, VolumeFacts] = field(default_factory=dict)
-    classes: dict[str, ClassFacts] = field(default_factory=dict)
-    chosen: dict[str, VolumeChoice] = field(default_factory=dict)  # for claims whose choice is not visible yet
+    `chosen` is for volume claims whose choice is not visible yet. In snapshots volume claims have the name `claims`.
+    """
+
+    volume_claims: dict[str, VolumeClaimFacts] = msgspec.field(default_factory=dict, name="claims")  # namespace/name
+    volumes: dict[str, VolumeFacts] = {}
+    classes: dict[str, StorageClassFacts] = {}
+    chosen: dict[str, VolumeChoice] = {}

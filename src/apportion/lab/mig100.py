@@ -17,8 +17,8 @@ import numpy as np
 from apportion.apis import names
 from apportion.apis.errors import InputError
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
-from apportion.apis.request import Request, SliceWant
-from apportion.core import cycle
+from apportion.apis.request import Request, SliceRequest
+from apportion.core import group_decision
 from apportion.core.catalog import Catalog, Model, Profile
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.grid import Grid
@@ -122,10 +122,11 @@ class _Hundred:
 
     def request(self, slot: int, kind: int, duration: float) -> bool:
         self._end_until(slot)
-        want = SliceWant("main", ("main",), PROFILES[kind].name, 0)
+        want = SliceRequest("main", ("main",), PROFILES[kind].name, 0)
         request = Request(uid=PodUID(f"pod-{slot}"), namespace="mig100", name=f"pod-{slot}", slices=(want,))
         placed = isinstance(
-            cycle.decide(self._fleet, Group.of(request), self._policy, explained=False), cycle.Statement
+            group_decision.decide(self._fleet, Group.of(request), self._policy, explained=False),
+            group_decision.Statement,
         )
         if placed:
             heapq.heappush(self._ends, (slot + duration, request.uid))

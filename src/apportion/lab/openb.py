@@ -17,14 +17,14 @@ from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import POLICIES, Request, Share
 from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
 from apportion.core.groups import Group
 from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
+from apportion.lab.allocation_meter import AllocationMeter
 from apportion.lab.baselines import BASELINES
-from apportion.lab.meter import Meter
 from apportion.lab.trace import MILLI, Arrival, Trace, TraceError, TracePod
 
 LEARNED = "-learned"
@@ -51,7 +51,7 @@ def run(trace: Trace, seed: int, policy: str, progress: Progress = lambda _: Non
     """One replay: its columns and its speed."""
     arrival = trace.arrival(seed)
     place = _placer(trace, arrival, policy)
-    meter = Meter(trace.capacity)
+    meter = AllocationMeter(trace.capacity)
     started = time.process_time()
     for number, index in enumerate(arrival.pods):
         pod = trace.pods[index]
@@ -119,7 +119,9 @@ def _placer(trace: Trace, arrival: Arrival, policy: str) -> Callable[[int, int],
     def place(number: int, index: int) -> bool:
         uid = f"pod-{number}"
         request = msgspec.structs.replace(requests[index], uid=uid, name=uid)
-        return isinstance(cycle.decide(fleet, Group.of(request), core, explained=False), cycle.Statement)
+        return isinstance(
+            group_decision.decide(fleet, Group.of(request), core, explained=False), group_decision.Statement
+        )
 
     return place
 

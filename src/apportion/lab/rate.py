@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.placement.node_table import NodeTable
 from apportion.core.placement.price_cache import Ranking
 from apportion.lab import openb
@@ -61,7 +61,7 @@ class _Contender:
         for pod in pods:
             found = self._ranking.best(self._fleet, pod)
             if found is not None:
-                cycle.assume(self._fleet, pod, found)
+                group_decision.assume(self._fleet, pod, found)
             self._places.append(found.node if found is not None else "-")
         self._seconds += time.process_time() - started
         progress(len(pods))

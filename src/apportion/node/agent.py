@@ -27,7 +27,7 @@ from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.node import readiness, startup
 from apportion.node.cluster.accelerator_report import AcceleratorReport
-from apportion.node.cluster.accelerator_status import NodeState
+from apportion.node.cluster.accelerator_status import NodeReport
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
@@ -279,7 +279,7 @@ class Agent:
                 {DeviceUUID(each) for holding in self._holders.live() for each in holding.ids}
             )
         except (PartitionError, OSError) as error:
-            log.warning("nvidia-smi of this node is out of date: %s", error)
+            log.warning("cannot update nvidia-smi of this node: %s", error)
 
     async def _look_at_hardware(self) -> None:
         self._checks.run(self._pods.informer.items())
@@ -291,7 +291,7 @@ class Agent:
         self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)
         try:
-            state = NodeState(self._inventory.gpus, now, self._foreign, self._holders.by_device())
+            state = NodeReport(self._inventory.gpus, now, self._foreign, self._holders.by_device())
             await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)
@@ -323,7 +323,7 @@ class Agent:
         if self._store.of_pod(uid) or self._folder.of_pod(uid):
             self._queue.add(uid)
         if _holds_devices(pod) and (new is None or old is None or new.status.phase != old.status.phase):
-            self._wake.set()  # holders, what nvidia-smi shows, and GPUs that wait to be empty
+            self._wake.set()  # holders, what nvidia-smi shows, and GPUs whose layout will change
 
 
 def _holds_devices(pod: Pod) -> bool:

@@ -9,16 +9,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from apportion.apis.identities import DeviceUUID, PodUID
+
 
 class Locks:
     def __init__(self) -> None:
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._users: dict[tuple[str, str], int] = {}
 
-    def pod(self, uid: str) -> AbstractAsyncContextManager[None]:
+    def pod(self, uid: PodUID) -> AbstractAsyncContextManager[None]:
         return self._hold(("pod", uid))
 
-    def gpu(self, uuid: str) -> AbstractAsyncContextManager[None]:
+    def gpu(self, uuid: DeviceUUID) -> AbstractAsyncContextManager[None]:
         return self._hold(("gpu", uuid))
 
     @asynccontextmanager

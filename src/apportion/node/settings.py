@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.installation import Installation
+
+UNKNOWN_UID = PodUID("")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """One agent, one node. Times are in seconds."""
 
-    node_name: str
+    node_name: NodeName
     pod_name: str = ""
     pod_namespace: str = Installation.namespace
-    pod_uid: str = ""
+    pod_uid: PodUID = UNKNOWN_UID
     driver: str = "emulated"
     kubelet_dir: Path = Path("/var/lib/kubelet")
     cdi_dir: Path = Path("/var/run/cdi")

@@ -44,7 +44,7 @@ async def _named_by_claims(records: SliceRecords, store: ClaimStore) -> None:
         place = place_of(claim)
         rival = records.overlapping(claim.name, place)
         if rival is not None:
-            text = f"its place, {place}, overlaps claim {rival.claim} ({rival.place}), which was there first"
+            text = f"its placement {place} overlaps claim {rival.claim} ({rival.place}), which was recorded earlier"
             log.error("claim %s: %s", claim.name, text)
             with suppress(ClusterError):
                 await store.set_state(claim, claim.state, message=f"Allocation is {claim.state}: {text}")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from apportion.apis import names
 from apportion.apis.meta import Condition, condition
-from apportion.operator.nodes import NodeProblem
-from apportion.operator.workloads import AGENTS, Health
+from apportion.operator.unusable_nodes import NodeProblem
+from apportion.operator.workloads import Health, ManagedPlane
 
 
-def assess(planes: Sequence[Health], nodes: Sequence[NodeProblem] = ()) -> list[Condition]:
+def assess(found: Sequence[Health], nodes: Sequence[NodeProblem] = ()) -> list[Condition]:
     """The three conditions, without timestamps."""
-    return [_available(planes), _progressing(planes), _degraded(planes, nodes)]
+    return [_available(found), _progressing(found), _degraded(found, nodes)]
 
 
 def removed(waits: str) -> list[Condition]:
@@ -48,42 +48,46 @@ def merge(known: Sequence[Condition], found: Sequence[Condition], *, now: str, g
     return [*(entry for entry in known if entry.type not in ours), *merged]
 
 
-def _available(planes: Sequence[Health]) -> Condition:
-    down = [plane for plane in planes if plane.available == 0]
+def _available(found: Sequence[Health]) -> Condition:
+    down = [entry for entry in found if entry.available == 0]
     nowhere = [
-        plane for plane in down if plane.plane is AGENTS and plane.present and plane.settled and not plane.desired
+        entry
+        for entry in down
+        if entry.managed.plane is ManagedPlane.agent and entry.present and entry.settled and not entry.desired
     ]
     if nowhere and len(down) == 1:
         labels = f"{names.MIG_CAPABLE_LABEL}=true or {names.MANAGED_LABEL}=true"
         message = f"no node has the label {labels} and matches spec.nodeSelector"
         return Condition(type="Available", status="False", reason="NoNodes", message=message)
     if down:
-        message = "; ".join(f"{plane.plane.name} has no available pod: {plane.plane.means}" for plane in down)
+        message = "; ".join(f"{entry.managed.name} has no available pod: {entry.managed.means}" for entry in down)
         return Condition(type="Available", status="False", reason="ComponentsNotAvailable", message=message)
     return Condition(
         type="Available", status="True", reason="AllComponentsAvailable", message="all components are available"
     )
 
 
-def _progressing(planes: Sequence[Health]) -> Condition:
-    rolling = [plane for plane in planes if plane.rolling]
+def _progressing(found: Sequence[Health]) -> Condition:
+    rolling = [entry for entry in found if entry.rolling]
     if rolling:
-        message = "; ".join(f"{plane.plane.name}: {plane.updated} of {plane.desired} pods updated" for plane in rolling)
+        message = "; ".join(
+            f"{entry.managed.name}: {entry.updated} of {entry.desired} pods updated" for entry in rolling
+        )
         return Condition(type="Progressing", status="True", reason="RollingOut", message=message)
     return Condition(type="Progressing", status="False", reason="AsDesired", message="no rollout in progress")
 
 
-def _degraded(planes: Sequence[Health], nodes: Sequence[NodeProblem]) -> Condition:
-    problems = [f"{plane.plane.kind.kind} {plane.plane.name} is missing" for plane in planes if not plane.present]
+def _degraded(found: Sequence[Health], nodes: Sequence[NodeProblem]) -> Condition:
+    problems = [f"{entry.managed.kind.kind} {entry.managed.name} is missing" for entry in found if not entry.present]
     problems += [
-        f"{plane.plane.name} is scaled to 0: {plane.plane.means}"
-        for plane in planes
-        if plane.present and plane.settled and not plane.desired and plane.plane is not AGENTS
+        f"{entry.managed.name} is scaled to 0: {entry.managed.means}"
+        for entry in found
+        if entry.present and entry.settled and not entry.desired and entry.managed.plane is not ManagedPlane.agent
     ]
     problems += [
-        f"{plane.plane.name}: {plane.available} of {plane.desired} pods available"
-        for plane in planes
-        if plane.present and plane.short and not plane.rolling
+        f"{entry.managed.name}: {entry.available} of {entry.desired} pods available"
+        for entry in found
+        if entry.present and entry.short and not entry.rolling
     ]
     problems += [f"node {entry.node}: {entry.message}" for entry in nodes]
     if problems:

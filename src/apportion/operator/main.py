@@ -24,10 +24,10 @@ from apportion.cluster import errors, probes, process
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
-from apportion.operator import conditions, desired
-from apportion.operator.nodes import NodeProblem, node_problems
+from apportion.operator import conditions, plane_settings
 from apportion.operator.removal import Removal
-from apportion.operator.workloads import PLANES, Health, Plane, Workload, health
+from apportion.operator.unusable_nodes import NodeProblem, node_problems
+from apportion.operator.workloads import Health, ManagedWorkload, Workload, health, managed_workloads
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +72,14 @@ class Operator:
             namespace=namespace,
             fields=f"metadata.name={self._object}",
         )
+        self._managed = managed_workloads(settings.installation)
         self._workloads = {
             kind: Informer(client, kind, into=Workload, namespace=namespace)
-            for kind in {plane.kind for plane in PLANES}
+            for kind in {managed.kind for managed in self._managed}
         }
         self._nodes = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
         self._removal = Removal(client, settings.installation)
-        self._applied: dict[Plane, dict[str, Any]] = {}
+        self._applied: dict[ManagedWorkload, dict[str, Any]] = {}
         self._work: WorkQueue[str] = WorkQueue("dasoperator")
 
     async def run(self) -> None:
@@ -102,7 +103,7 @@ class Operator:
         logging.getLogger().setLevel(process.LEVELS.get(current.spec.operator_log_level, "INFO"))
         if current.spec.management_state == "Removed":
             return await self._remove(current)
-        found = [self._health(plane) for plane in PLANES]
+        found = [self._health(managed) for managed in self._managed]
         if current.spec.management_state in MANAGED:
             await self._removal.restore()
             await self._apply(current, found)
@@ -117,8 +118,8 @@ class Operator:
     def _problems(self) -> list[NodeProblem]:
         return node_problems(self._nodes.items())
 
-    def _health(self, plane: Plane) -> Health:
-        return health(plane, self._workloads[plane.kind].get(plane.name, self._namespace))
+    def _health(self, managed: ManagedWorkload) -> Health:
+        return health(managed, self._workloads[managed.kind].get(managed.name, self._namespace))
 
     async def _create(self, name: str) -> None:
         body = {"metadata": {"name": name}, "spec": {"emulatedMode": self._settings.emulated_mode}}
@@ -130,14 +131,16 @@ class Operator:
 
     async def _apply(self, current: DASOperator, found: list[Health]) -> None:
         for entry in found:
-            plane = entry.plane
-            wanted = desired.body(plane, current.spec, self._namespace)
+            managed = entry.managed
+            wanted = plane_settings.body(managed, current.spec, self._namespace)
             # Also applied once after a start, to release fields that the DASOperator no longer sets.
-            settled = self._applied.get(plane) == wanted and desired.holds(plane, current.spec, entry.template)
+            settled = self._applied.get(managed) == wanted and plane_settings.holds(
+                managed, current.spec, entry.template
+            )
             if entry.present and not settled:
-                await self._client.apply(plane.kind, wanted, field_manager=names.OPERATOR_FIELD_MANAGER)
-                self._applied[plane] = wanted
-                log.info("configured %s %s from DASOperator %s", plane.kind.kind, plane.name, current.metadata.name)
+                await self._client.apply(managed.kind, wanted, field_manager=names.OPERATOR_FIELD_MANAGER)
+                self._applied[managed] = wanted
+                log.info("configured %s %s from DASOperator %s", managed.kind.kind, managed.name, current.metadata.name)
 
     async def _report(self, current: DASOperator, found: list[Condition], planes: list[Health]) -> float | None:
         try:

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
 from apportion.apis.installation import Installation
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.operator.workloads import AGENTS, SCHEDULER, WEBHOOK
+from apportion.operator.workloads import ManagedPlane, managed_workloads
 
 Target = tuple[Kind, str]
 # Written by controllers, and valid for the old object only
@@ -31,13 +31,15 @@ class Removal:
     def __init__(self, client: Client, installation: Installation) -> None:
         self._client = client
         self._namespace = installation.namespace
+        self._stored_in = installation.removed_objects
+        workloads = {each.plane: (each.kind, each.name) for each in managed_workloads(installation)}
         self._first: tuple[Target, ...] = (
             (kinds.MUTATING_WEBHOOKS, installation.slice_configuration),
             (kinds.VALIDATING_WEBHOOKS, installation.guard_configuration),
-            (WEBHOOK.kind, WEBHOOK.name),
-            (SCHEDULER.kind, SCHEDULER.name),
+            workloads[ManagedPlane.webhook],
+            workloads[ManagedPlane.scheduler],
         )
-        self._last: Target = (AGENTS.kind, AGENTS.name)
+        self._last: Target = workloads[ManagedPlane.agent]
         self._nothing_stored = False
 
     async def remove(self) -> str:
@@ -58,7 +60,7 @@ class Removal:
         if self._nothing_stored:
             return
         try:
-            kept = await self._client.get(kinds.CONFIG_MAPS, names.REMOVED_OBJECTS, namespace=self._namespace)
+            kept = await self._client.get(kinds.CONFIG_MAPS, self._stored_in, namespace=self._namespace)
         except errors.NotFound:
             self._nothing_stored = True
             return
@@ -69,7 +71,7 @@ class Removal:
             except errors.AlreadyExists:
                 continue
         with suppress(errors.NotFound):  # another replica was faster
-            await self._client.delete(kinds.CONFIG_MAPS, names.REMOVED_OBJECTS, namespace=self._namespace)
+            await self._client.delete(kinds.CONFIG_MAPS, self._stored_in, namespace=self._namespace)
 
     async def _delete(self, kind: Kind, name: str) -> None:
         try:
@@ -87,12 +89,12 @@ class Removal:
         log.info("removed %s %s", kind.kind, name)
 
     async def _store(self, key: str, text: str) -> None:
-        body: dict[str, Any] = {"metadata": {"name": names.REMOVED_OBJECTS}, "data": {key: text}}
+        body: dict[str, Any] = {"metadata": {"name": self._stored_in}, "data": {key: text}}
         try:
             await self._client.create(kinds.CONFIG_MAPS, body, namespace=self._namespace)
         except errors.AlreadyExists:
             await self._client.patch(
-                kinds.CONFIG_MAPS, names.REMOVED_OBJECTS, {"data": {key: text}}, namespace=self._namespace
+                kinds.CONFIG_MAPS, self._stored_in, {"data": {key: text}}, namespace=self._namespace
             )
 
     async def _exists(self, kind: Kind, name: str) -> bool:

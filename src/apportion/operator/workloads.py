@@ -1,31 +1,62 @@
-"""The Deployments and the DaemonSet of the planes, and their health."""
+"""The workloads that the operator manages (Deployments and a DaemonSet), and their health."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from apportion.apis import kinds, names
+from apportion.apis import kinds
+from apportion.apis.installation import Installation
 from apportion.apis.kinds import Kind
 from apportion.apis.meta import ObjectMeta, Wire
 
 
-@dataclass(frozen=True)
-class Plane:
-    """One required workload, and its container that the operator configures."""
+class ManagedPlane(enum.Enum):
+    """The planes that the operator manages."""
 
+    webhook = "webhook"
+    scheduler = "scheduler"
+    agent = "agent"
+
+
+@dataclass(frozen=True)
+class ManagedWorkload:
+    """One required workload. The operator configures its container `container`; `means` is the effect if it is down."""
+
+    plane: ManagedPlane
     kind: Kind
     name: str
     container: str
     means: str
 
 
-AGENTS = Plane(kinds.DAEMON_SETS, names.AGENT_DAEMON_SET, "agent", "slices are neither created nor deleted")
-WEBHOOK = Plane(kinds.DEPLOYMENTS, names.WEBHOOK_DEPLOYMENT, "webhook", "pods that request GPUs cannot be created")
-SCHEDULER = Plane(kinds.DEPLOYMENTS, names.DAS_SCHEDULER, "scheduler", "pods with slices stay pending")
-PLANES = (WEBHOOK, SCHEDULER, AGENTS)
+def managed_workloads(installation: Installation) -> tuple[ManagedWorkload, ...]:
+    return (
+        ManagedWorkload(
+            ManagedPlane.webhook,
+            kinds.DEPLOYMENTS,
+            installation.webhook_deployment,
+            container="webhook",
+            means="pods that request GPUs cannot be created",
+        ),
+        ManagedWorkload(
+            ManagedPlane.scheduler,
+            kinds.DEPLOYMENTS,
+            installation.scheduler_deployment,
+            container="scheduler",
+            means="pods with slices stay pending",
+        ),
+        ManagedWorkload(
+            ManagedPlane.agent,
+            kinds.DAEMON_SETS,
+            installation.agent_daemon_set,
+            container="agent",
+            means="slices are neither created nor deleted",
+        ),
+    )
 
 
 class WorkloadSpec(Wire):
@@ -55,9 +86,9 @@ class Workload(Wire):
 
 @dataclass(frozen=True)
 class Health:
-    """Desired and actual pods of a plane."""
+    """Desired and actual pods of a workload."""
 
-    plane: Plane
+    managed: ManagedWorkload
     present: bool = False
     settled: bool = False
     desired: int = 0
@@ -75,15 +106,15 @@ class Health:
         return self.available < self.desired
 
 
-def health(plane: Plane, workload: Workload | None) -> Health:
+def health(managed: ManagedWorkload, workload: Workload | None) -> Health:
     if workload is None:
-        return Health(plane)
+        return Health(managed)
     status = workload.status
     settled = status.observed_generation >= workload.metadata.generation
-    if plane.kind is kinds.DAEMON_SETS:
+    if managed.kind is kinds.DAEMON_SETS:
         counts = (status.desired_number_scheduled, status.updated_number_scheduled, status.number_ready)
         available = status.number_available
     else:
         counts = (workload.spec.replicas, status.updated_replicas, status.ready_replicas)
         available = status.available_replicas
-    return Health(plane, True, settled, *counts, available, workload.spec.template)  # noqa: FBT003  present
+    return Health(managed, True, settled, *counts, available, workload.spec.template)  # noqa: FBT003  present

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from operator import attrgetter
 
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core import equivalence
-from apportion.core.changes import Change
+from apportion.core.cluster_changes import Change
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group, key_of
 from apportion.core.refusals import Refusal
-from apportion.scheduler.changes import Changes
+from apportion.scheduler.helpful_changes import HelpfulChanges
 
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 30.0
@@ -89,7 +90,7 @@ class Backlog:
         self._now = now
         self._order = order
         self._entries: dict[str, Waiting] = {}
-        self._groups: dict[str, str] = {}  # pod -> its group
+        self._groups: dict[PodUID, str] = {}  # pod -> its group
         self._ready: set[str] = set()
         self._parked: dict[Hashable, _Parked] = {}
         self._under_way: set[str] = set()
@@ -103,9 +104,6 @@ class Backlog:
 
     def get(self, key: str) -> Waiting | None:
         return self._entries.get(key)
-
-    def group_of(self, uid: str) -> str | None:
-        return self._groups.get(uid)
 
     def count(self, stage: Stage) -> int:
         known = {Stage.READY: len(self._ready), Stage.UNDER_WAY: len(self._under_way)}
@@ -134,7 +132,7 @@ class Backlog:
             self._make_ready(entry)
         return True
 
-    def withdraw(self, uid: str) -> bool:
+    def withdraw(self, uid: PodUID) -> bool:
         """A pod that is bound, gone, gated or of another scheduler."""
         key = self._groups.pop(uid, None)
         if key is None:
@@ -155,7 +153,7 @@ class Backlog:
     def take(self, changes: Iterable[Change]) -> list[Waiting]:
         """The groups to decide about now, in order: new ones, those whose time has come, those woken."""
         self._pass_time()
-        happened = Changes(changes)
+        happened = HelpfulChanges(changes)
         if happened and self._parked:
             self._refresh_at = min(self._refresh_at, self._now() + REFRESH_SECONDS)
             for parked in list(self._parked.values()):

@@ -33,7 +33,7 @@ class LeaseLost(Exception):
     """Nothing more may be written: the lease has expired, or is about to be given back."""
 
 
-class Outcome(Enum):
+class BindResult(Enum):
     """How it ended for a pod."""
 
     BOUND = "bound"
@@ -43,16 +43,16 @@ class Outcome(Enum):
 
 
 @dataclass
-class Result:
-    """`outcomes` by pod; `existing` is what the statement wanted and the server has now."""
+class CommitResult:
+    """`pods` says how it ended for each of them; `existing` is what the statement wanted and the server has now."""
 
-    outcomes: dict[PodUID, Outcome]
+    pods: dict[PodUID, BindResult]
     existing: set[ObjectRef] = field(default_factory=set)
     reason: str = ""
 
     @property
     def bound(self) -> bool:
-        return all(outcome is Outcome.BOUND for outcome in self.outcomes.values())
+        return all(how is BindResult.BOUND for how in self.pods.values())
 
 
 class Committer:
@@ -72,7 +72,7 @@ class Committer:
         """Begin no further statement; those that are being written go on."""
         self._closed = True
 
-    async def commit(self, statement: Statement) -> Result:
+    async def commit(self, statement: Statement) -> CommitResult:
         """Write a statement, all of it as far as the server lets us."""
         async with self._slots:
             if self._closed:
@@ -95,14 +95,14 @@ class Committer:
             except (errors.NotFound, errors.Conflict):
                 continue
 
-    async def _commit(self, statement: Statement) -> Result:
+    async def _commit(self, statement: Statement) -> CommitResult:
         try:
             for wave in statement.waves():
                 await _all([self._write(operation) for operation in wave])
         except errors.ClusterError as error:
             log.warning("pod %s to node %s: %s", statement.group.name, _nodes(statement), error)
             return await self._truth(statement, str(error))
-        return Result({bind.uid: Outcome.BOUND for bind in statement.binds}, _written(statement))
+        return CommitResult({bind.uid: BindResult.BOUND for bind in statement.binds}, _written(statement))
 
     async def _write(self, operation: Operation) -> None:
         writer = self._writers.get(type(operation))
@@ -110,11 +110,11 @@ class Committer:
             self._check()
             await writer.write(operation)
 
-    async def _truth(self, statement: Statement, reason: str) -> Result:
+    async def _truth(self, statement: Statement, reason: str) -> CommitResult:
         """What the server has, asked until it answers or the lease is lost; asking once needs no lease."""
         while True:
             try:
-                outcomes = {bind.uid: await self._outcome(bind) for bind in statement.binds}
+                pods = {bind.uid: await self._bind_result(bind) for bind in statement.binds}
                 existing = {ref for operation in statement.operations if (ref := await self._existing_ref(operation))}
             except errors.ClusterError as error:
                 log.debug("pod %s: %s", statement.group.name, error)
@@ -123,19 +123,19 @@ class Committer:
                 self._check()
                 await asyncio.sleep(TRUTH_RETRY_SECONDS)
                 continue
-            return Result(outcomes, existing, reason)
+            return CommitResult(pods, existing, reason)
 
     async def _existing_ref(self, operation: Operation) -> ObjectRef | None:
         ref = operation.confirmed_by
         return ref if ref is not None and await self.exists(operation) else None
 
-    async def _outcome(self, bind: Bind | BindShare) -> Outcome:
+    async def _bind_result(self, bind: Bind | BindShare) -> BindResult:
         pod = await pod_of(self._client, bind.request)
         if pod is None:
-            return Outcome.GONE
+            return BindResult.GONE
         if not pod.spec.node_name:
-            return Outcome.FAILED
-        return Outcome.BOUND if pod.spec.node_name == bind.node else Outcome.ELSEWHERE
+            return BindResult.FAILED
+        return BindResult.BOUND if pod.spec.node_name == bind.node else BindResult.ELSEWHERE
 
     def _check(self) -> None:
         if not self._holds():

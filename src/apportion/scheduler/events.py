@@ -78,9 +78,9 @@ class Reporter:
         self._news: deque[_News] = deque()
         self._has_news = asyncio.Event()
         self._ended = False
-        self._reports: dict[str, _Report] = {}
-        self._first: WorkQueue[str] = WorkQueue("reports")
-        self._repeated: WorkQueue[str] = WorkQueue("repeated reports")
+        self._reports: dict[PodUID, _Report] = {}
+        self._first: WorkQueue[PodUID] = WorkQueue("reports")
+        self._repeated: WorkQueue[PodUID] = WorkQueue("repeated reports")
 
     def waits(self, request: Request, text: str) -> None:
         """The pod cannot be placed, and why."""
@@ -102,7 +102,7 @@ class Reporter:
             Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name), f"Cannot be scheduled: {error}"
         )
 
-    def placed(self, statement: Statement, uids: Collection[str]) -> None:
+    def placed(self, statement: Statement, uids: Collection[PodUID]) -> None:
         """These of its pods are bound."""
         for bind in statement.binds:
             request = bind.request
@@ -118,7 +118,7 @@ class Reporter:
         if self._ended:
             self._tell(len(self._news))
 
-    def forget(self, uid: str) -> None:
+    def forget(self, uid: PodUID) -> None:
         """The pod waits no longer."""
         self._reports.pop(uid, None)
 
@@ -148,19 +148,19 @@ class Reporter:
         if not self._news:
             self._has_news.clear()
 
-    async def _repeat(self, uid: str) -> None:
+    async def _repeat(self, uid: PodUID) -> None:
         report = self._reports.get(uid)
         if report is not None and report.open:
             await asyncio.sleep(BETWEEN_REPEATED_SECONDS)
             await self._report(uid)
 
-    async def _report(self, uid: str) -> None:
+    async def _report(self, uid: PodUID) -> None:
         report = self._reports.get(uid)
         if report is not None:
             async with report.writing:
                 await self._write(uid, report)
 
-    async def _write(self, uid: str, report: _Report) -> None:
+    async def _write(self, uid: PodUID, report: _Report) -> None:
         if not report.open or self._reports.get(uid) is not report:
             return
         text, report.at = report.text, self._now()

@@ -2,7 +2,7 @@
 
 Groups that ask for the same are explained once, and an explanation is kept: when it is needed again only nodes that
 have changed are looked at, and not more often than every second. The work is cut into steps of a few milliseconds and
-done between rounds of decisions. Until a group has its explanation it is parked so that any change can wake it.
+done between cycles. Until a group has its explanation it is parked so that any change can wake it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 
 from apportion.apis.request import Request
-from apportion.core import cycle, refusals
+from apportion.core import group_decision, refusals
 from apportion.core.explanations import messages
 from apportion.core.explanations.explanation import Explanation
 from apportion.core.fleet import Fleet
@@ -85,7 +85,7 @@ class Explanations:
             if _has_volumes(task.group):
                 task.steps = None
         for kept in self._kept.values():
-            if kept.explanation.request.rules.claims:
+            if kept.explanation.request.rules.volume_claims:
                 kept.explanation = self._begun(kept.explanation.request)
 
     def work(self, seconds: float) -> None:
@@ -122,7 +122,7 @@ class Explanations:
         if len(group.members) > 1:
             yield
             mark = self._fleet.checkpoint()
-            outcome = cycle.decide(self._fleet, group, self._policy)
+            outcome = group_decision.decide(self._fleet, group, self._policy)
             self._fleet.rollback(mark)
             return outcome if isinstance(outcome, Refusal) else None
         kept = self._explanation(task)
@@ -153,4 +153,4 @@ class Explanations:
 
 
 def _has_volumes(group: Group) -> bool:
-    return any(member.rules.claims for member in group.members)
+    return any(member.rules.volume_claims for member in group.members)

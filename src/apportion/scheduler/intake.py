@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from apportion.apis import names
 from apportion.apis.errors import InputError
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.scheduler.backlog import Backlog
 from apportion.view.waiting import WaitingPod, WaitingPods
@@ -26,7 +27,7 @@ class Intake:
         self._on_offer, self._on_problem = on_offer, on_problem
         waiting.on_change(self._changed)
 
-    def _changed(self, uid: str, waiting: WaitingPod | None) -> None:
+    def _changed(self, uid: PodUID, waiting: WaitingPod | None) -> None:
         if waiting is None or not _ours(waiting.pod):
             self._backlog.withdraw(uid)
             return

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from apportion.apis import names
 from apportion.apis.custom_resources.claims import CREATED, AllocationClaim
+from apportion.apis.identities import ClaimName
 from apportion.apis.kinds import ALLOCATION_CLAIMS, NODES, PODS
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
@@ -44,7 +45,7 @@ class Leftovers:
         self._client = client
         self._claims, self._pods, self._nodes = claims, pods, nodes
         self._holds = holds
-        self._queue: WorkQueue[tuple[str, str]] = WorkQueue("leftovers")
+        self._queue: WorkQueue[tuple[str, ClaimName]] = WorkQueue("leftovers")
         claims.on_change(self._claim_changed)
         pods.on_change(self._pod_changed)
         nodes.on_change(self._node_changed)
@@ -71,7 +72,7 @@ class Leftovers:
         for claim in claims:
             self._queue.add((claim.metadata.namespace, claim.name))
 
-    async def _reconcile(self, key: tuple[str, str]) -> float | None:
+    async def _reconcile(self, key: tuple[str, ClaimName]) -> float | None:
         claim = self._claims.get(key[1], key[0])
         if claim is None:
             return None
@@ -88,11 +89,11 @@ class Leftovers:
         if pods:
             node = pods[0].spec.node_name
             if node and node != claim.spec.nodename:
-                await self._delete(claim, "elsewhere")
+                await self._delete(claim, "pod is bound to another node")
             return None
         if await self._pod_exists(claim):  # our view of pods is behind
             return LOOK_AGAIN_SECONDS
-        await self._delete(claim, "pod gone")
+        await self._delete(claim, "pod does not exist")
         return None
 
     async def _node_is_lost(self, claim: AllocationClaim) -> bool:
@@ -126,7 +127,7 @@ class Leftovers:
     async def _remove_for_good(self, claim: AllocationClaim) -> float | None:
         """No agent is left on its node: delete it, and take our finalizer off ourselves."""
         if not claim.metadata.deleting:
-            await self._delete(claim, "node gone")
+            await self._delete(claim, "node does not exist")
             return None  # the change of the claim brings it back here
         if names.SLICE_FINALIZER not in claim.metadata.finalizers:
             return None

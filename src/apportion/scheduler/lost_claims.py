@@ -17,7 +17,7 @@ from apportion.apis.identities import PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
-from apportion.apis.request import SliceWant
+from apportion.apis.request import SliceRequest
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder, Regarding
@@ -105,7 +105,7 @@ class LostClaims:
             assumptions.written(statement)
             self._report(pod, statement)
 
-    async def _exist(self, uid: PodUID, wants: list[SliceWant]) -> bool:
+    async def _exist(self, uid: PodUID, wants: list[SliceRequest]) -> bool:
         """The server has some of the claims: our view of them is behind."""
         for want in wants:
             name = claim_name(uid, want.container, want.index)

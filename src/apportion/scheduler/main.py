@@ -19,7 +19,7 @@ from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.scheduler import metrics
 from apportion.scheduler.commits import LeaseLost
-from apportion.scheduler.plane import Plane
+from apportion.scheduler.leader import Leader
 from apportion.scheduler.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -89,22 +89,25 @@ class Leadership:
                 await asyncio.sleep(0.2)
 
     async def _lead_once(self) -> None:
-        plane = Plane(self._client, self._election, self._settings, self._recorder)
+        leader = Leader(self._client, self._election, self._settings, self._recorder)
         self._syncing = True
         async with asyncio.TaskGroup() as group:
-            for informer in plane.informers.all:
+            for informer in leader.informers.all:
                 group.create_task(informer.run())
-            for informer in plane.informers.all:
+            for informer in leader.informers.all:
                 await informer.synced()
             log.info(
-                "synced: %d nodes, %d pods, %d claims; %d pods pending",
-                *(len(known) for known in (plane.informers.nodes, plane.view.pods, plane.view.claims, plane.backlog)),
+                "synced: nodes=%d pods=%d claims=%d pending=%d",
+                *(
+                    len(known)
+                    for known in (leader.informers.nodes, leader.view.pods, leader.view.claims, leader.backlog)
+                ),
             )
             self._syncing = False
             gc.unfreeze()  # of an earlier leadership
             gc.collect()
             gc.freeze()  # the objects just read are long-lived: the collector need not traverse them
-            for work in plane.work():
+            for work in leader.work():
                 group.create_task(work)
 
 

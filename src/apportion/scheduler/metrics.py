@@ -10,7 +10,7 @@ EXPLANATIONS = Counter(
 )
 COMMITS = Counter("apportion_scheduler_commits_total", "Bindings, by outcome.", ["outcome"])
 COMMIT_SECONDS = Histogram("apportion_scheduler_commit_seconds", "Time to write claims and bindings of one group.")
-ROUND_SECONDS = Histogram("apportion_scheduler_round_seconds", "Duration of a scheduling cycle.")
+CYCLE_SECONDS = Histogram("apportion_scheduler_cycle_seconds", "Duration of a scheduling cycle.")
 PENDING = Gauge("apportion_scheduler_pending_pods", "Pending pods, by stage.", ["stage"])
 LEADING = Gauge("apportion_scheduler_leading", "1 if this process is the leader.")
 LEFTOVERS = Counter(

@@ -34,15 +34,15 @@ class Writer(Protocol, Generic[O_contra]):
 def writers(client: Client, namespace: str) -> dict[type[Operation], Writer[Any]]:
     """One writer for each kind of operation; claims live in `namespace`."""
     return {
-        ClaimSlice: Claims(client, namespace),
-        BindVolume: Volumes(client),
-        Bind: Bindings(client),
-        Evict: Evictions(client),
-        Reserve: Nominations(client),
+        ClaimSlice: ClaimWriter(client, namespace),
+        BindVolume: VolumeWriter(client),
+        Bind: BindingWriter(client),
+        Evict: EvictionWriter(client),
+        Reserve: NominationWriter(client),
     }
 
 
-class Claims:
+class ClaimWriter:
     """Slices are claimed under names that follow from the pod, so a second attempt finds the first one's claim.
 
     Another leader may have written one under the same name for another place; that one is not used.
@@ -88,7 +88,7 @@ class Claims:
         )
 
 
-class Volumes:
+class VolumeWriter:
     """A claim is provisioned once it names a node; a ready-made volume is its own once the volume names the claim.
 
     The volume controller then binds the two while the kubelet waits for them.
@@ -101,10 +101,10 @@ class Volumes:
         namespace = operation.request.namespace
         if not operation.volume:
             patch: dict[str, Any] = {"metadata": {"annotations": {SELECTED_NODE: operation.node}}}
-            await self._client.patch(PERSISTENT_VOLUME_CLAIMS, operation.claim, patch, namespace=namespace)
+            await self._client.patch(PERSISTENT_VOLUME_CLAIMS, operation.volume_claim, patch, namespace=namespace)
             return
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-        reference |= {"namespace": namespace, "name": operation.claim, "uid": operation.claim_uid}
+        reference |= {"namespace": namespace, "name": operation.volume_claim, "uid": operation.volume_claim_uid}
         patch = {"metadata": {"resourceVersion": operation.volume_version}, "spec": {"claimRef": reference}}
         await self._client.patch(PERSISTENT_VOLUMES, operation.volume, patch)
 
@@ -113,17 +113,17 @@ class Volumes:
         try:
             if not operation.volume:
                 claim = await self._client.get(
-                    PERSISTENT_VOLUME_CLAIMS, operation.claim, namespace=namespace, into=Bare
+                    PERSISTENT_VOLUME_CLAIMS, operation.volume_claim, namespace=namespace, into=Bare
                 )
                 return claim.metadata.annotations.get(SELECTED_NODE) == operation.node
             volume = await self._client.get(PERSISTENT_VOLUMES, operation.volume, into=PersistentVolume)
         except errors.NotFound:
             return False
         reference = volume.spec.claim_ref
-        return reference is not None and (reference.namespace, reference.name) == (namespace, operation.claim)
+        return reference is not None and (reference.namespace, reference.name) == (namespace, operation.volume_claim)
 
 
-class Bindings:
+class BindingWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -136,7 +136,7 @@ class Bindings:
         return pod is not None and pod.spec.node_name == operation.node
 
 
-class Evictions:
+class EvictionWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -152,7 +152,7 @@ class Evictions:
         return pod is None or pod.metadata.deleting
 
 
-class Nominations:
+class NominationWriter:
     """A reservation is written down as the pod's nominated node, so that the next leader keeps it."""
 
     def __init__(self, client: Client) -> None:

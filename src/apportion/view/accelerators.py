@@ -14,11 +14,12 @@ from typing import NamedTuple
 from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.pods import Pod
 from apportion.core.catalog import Catalog, Model
-from apportion.core.changes import Happened
-from apportion.core.fleet import Fleet, GpuFacts, SlicePlacement
-from apportion.view.changes import ChangeLog
+from apportion.core.cluster_changes import Happened
+from apportion.core.fleet import Fleet, GpuFacts
+from apportion.view.change_log import ChangeLog
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from apportion.cluster.pending_writes import PendingWrites
-from apportion.core.changes import Change, Happened
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind, ObjectRef, Operation
 from apportion.core.statement import Statement
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 
 
 class Assumed(NamedTuple):

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import ClaimName, NodeName, PodUID
-from apportion.core.fleet import Fleet, SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.change_log import ChangeLog, Happened
 
 
 class Claims:
@@ -19,7 +20,7 @@ class Claims:
         self._fleet = fleet
         self._changes = changes
         self._assumptions = assumptions
-        self._objects: dict[str, AllocationClaim] = {}
+        self._objects: dict[ClaimName, AllocationClaim] = {}
 
     def __iter__(self) -> Iterator[AllocationClaim]:
         return iter(self._objects.values())
@@ -29,7 +30,8 @@ class Claims:
 
     def of_pod(self, uid: PodUID) -> list[AllocationClaim]:
         """Claims of a pod that an informer has shown."""
-        return [self._objects[record.key] for record in self._fleet.slices_of(uid) if record.key in self._objects]
+        names = (ClaimName(record.key) for record in self._fleet.slices_of(uid))
+        return [self._objects[name] for name in names if name in self._objects]
 
     def changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
         before = self._changes.position
@@ -64,4 +66,5 @@ class Claims:
         record = self._fleet.slices.get(name)
         if record is not None:
             self._fleet.remove_slice(name)
-            self._changes.note(Happened.SLICE_FREED, self._fleet.gpu_nodes.get(record.gpu, node), record.owner)
+            home = self._fleet.gpu_nodes.get(record.gpu, node)
+            self._changes.note(Happened.SLICE_FREED, home, PodUID(record.owner))

@@ -64,9 +64,9 @@ class Informers:
         if view.volumes is None:
             self._storage = ()
         else:
-            self.storage_classes.on_change(view.volumes.class_changed)
+            self.storage_classes.on_change(view.volumes.storage_class_changed)
             self.volumes.on_change(view.volumes.volume_changed)
-            self.volume_claims.on_change(view.volumes.claim_changed)
+            self.volume_claims.on_change(view.volumes.volume_claim_changed)
         self.namespaces.on_change(view.namespaces.changed)
         self.nodes.on_change(view.nodes.changed)
         self.accelerators.on_change(view.accelerators.changed)

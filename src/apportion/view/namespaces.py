@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from apportion.apis.meta import Bare
-from apportion.core.changes import Happened
+from apportion.core.cluster_changes import Happened
 from apportion.core.fleet import Fleet
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 
 
 class Namespaces:

@@ -7,10 +7,10 @@ import logging
 from apportion.apis.errors import InputError
 from apportion.apis.identities import NodeName
 from apportion.apis.nodes import Node
-from apportion.core.changes import Happened
+from apportion.core.cluster_changes import Happened
 from apportion.core.fleet import Fleet, NodeFacts
 from apportion.view.accelerators import Accelerators
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 
 log = logging.getLogger(__name__)
 

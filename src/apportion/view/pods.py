@@ -10,12 +10,12 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.identities import NO_NODE, PodUID
 from apportion.apis.pods import Pod
-from apportion.core.changes import Happened
+from apportion.core.cluster_changes import Happened
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
 from apportion.view.accelerators import Accelerators
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 from apportion.view.requests import ended, read
 from apportion.view.waiting import WaitingPod, WaitingPods
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import DeviceUUID, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.core.catalog import LARGEST_UNITS
-from apportion.core.facts import SlicePlacement
-from apportion.core.ledger import Gpu as Ledger
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.view.pods import message_of
 from apportion.view.view import View
 
 
 @dataclass(frozen=True)
-class Slice:
+class ShownSlice:
     """One slice; `state` is its claim's."""
 
     profile: str
@@ -29,16 +29,16 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class ShownGpu:
     """One GPU of a node with its slices.
 
     Without units it is not in MIG mode: `owner` has it whole, or holds it for pods that share it (`reserved`).
     """
 
-    uuid: str
+    uuid: DeviceUUID
     model: str
     units: int
-    slices: tuple[Slice, ...]
+    slices: tuple[ShownSlice, ...]
     owner: str = ""
     healthy: bool = True
     reserved: bool = False
@@ -48,7 +48,7 @@ class Gpu:
 class Scene:
     """`notes` say what is wrong with a node; `waiting` are pods with their reasons."""
 
-    nodes: dict[str, list[Gpu]]
+    nodes: dict[str, list[ShownGpu]]
     notes: dict[str, str] = field(default_factory=dict)
     waiting: list[tuple[str, str]] = field(default_factory=list)
 
@@ -68,11 +68,11 @@ def scene(view: View) -> Scene:
     )
 
 
-def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
+def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:
     slices = [
         _slice(held.placement, _pod_name(view, held.owner), states.get(key, "")) for key, held in gpu.slices.items()
     ]
-    return Gpu(
+    return ShownGpu(
         uuid=gpu.uuid,
         model=gpu.facts.model.product_names[0] if gpu.facts.model.product_names else gpu.facts.model.id,
         units=gpu.grid.units if gpu.facts.mig else 0,
@@ -83,8 +83,8 @@ def _gpu(view: View, gpu: Ledger, states: dict[str, str]) -> Gpu:
     )
 
 
-def _slice(placement: SlicePlacement, owner: str, state: str) -> Slice:
-    return Slice(placement.profile, placement.start, placement.size, owner, state)
+def _slice(placement: SlicePlacement, owner: str, state: str) -> ShownSlice:
+    return ShownSlice(placement.profile, placement.start, placement.size, owner, state)
 
 
 def _pod_name(view: View, uid: str) -> str:
@@ -93,14 +93,16 @@ def _pod_name(view: View, uid: str) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
 
 
-def _fixed(view: View, gpu: Accelerator) -> Gpu:
+def _fixed(view: View, gpu: Accelerator) -> ShownGpu:
     """A GPU with static slices: its agent says which pod has which."""
     slices = tuple(
-        Slice(piece.profile, piece.start, piece.size, _pod_name(view, piece.pod_uid), IN_USE if piece.pod_uid else "")
+        ShownSlice(
+            piece.profile, piece.start, piece.size, _pod_name(view, piece.pod_uid), IN_USE if piece.pod_uid else ""
+        )
         for piece in gpu.fixed
     )
     units = min(LARGEST_UNITS, max(piece.start + piece.size for piece in slices))
-    return Gpu(gpu.uuid, gpu.model, units, slices, healthy=gpu.healthy)
+    return ShownGpu(gpu.uuid, gpu.model, units, slices, healthy=gpu.healthy)
 
 
 def _note(node: NodeState) -> str:

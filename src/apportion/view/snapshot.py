@@ -14,10 +14,11 @@ import msgspec
 from apportion.apis.errors import CatalogError, InputError
 from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.installation import Installation
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog, Model, check
-from apportion.core.facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, SlicePlacement
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
 from apportion.core.node import NodeState
 from apportion.core.volumes import Storage
 from apportion.view.view import View

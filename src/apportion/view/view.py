@@ -10,7 +10,7 @@ from apportion.core.catalog import Catalog
 from apportion.core.fleet import Fleet
 from apportion.view.accelerators import Accelerators
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog
+from apportion.view.change_log import ChangeLog
 from apportion.view.claims import Claims
 from apportion.view.namespaces import Namespaces
 from apportion.view.nodes import Nodes

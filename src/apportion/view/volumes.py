@@ -20,29 +20,29 @@ from apportion.apis.volumes import (
 )
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
-from apportion.core.volumes import ClaimFacts, ClassFacts, Storage, VolumeFacts
+from apportion.core.volumes import Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts
 from apportion.view.assumptions import Assumptions
-from apportion.view.changes import ChangeLog, Happened
+from apportion.view.change_log import ChangeLog, Happened
 
 log = logging.getLogger(__name__)
 
 
 class Volumes:
-    """Feeds claims, volumes and classes into the fleet's storage."""
+    """Feeds volume claims, volumes and storage classes into the fleet's storage."""
 
     def __init__(self, fleet: Fleet, changes: ChangeLog, assumptions: Assumptions) -> None:
         self._storage = fleet.storage = Storage()
         self._changes = changes
         self._assumptions = assumptions
 
-    def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
-        self._set(self._storage.claims, old, new, claim_facts, ObjectKind.VOLUME_CLAIM)
+    def volume_claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        self._set(self._storage.volume_claims, old, new, volume_claim_facts, ObjectKind.VOLUME_CLAIM)
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         self._set(self._storage.volumes, old, new, volume_facts, ObjectKind.VOLUME)
 
-    def class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        self._set(self._storage.classes, old, new, class_facts)
+    def storage_class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        self._set(self._storage.classes, old, new, storage_class_facts)
 
     def _set(
         self,
@@ -65,9 +65,9 @@ class Volumes:
         self._changes.note(Happened.STORAGE_CHANGED)
 
 
-def claim_facts(claim: PersistentVolumeClaim) -> ClaimFacts:
+def volume_claim_facts(claim: PersistentVolumeClaim) -> VolumeClaimFacts:
     spec = claim.spec
-    return ClaimFacts(
+    return VolumeClaimFacts(
         volume=spec.volume_name,
         selected_node=claim.metadata.annotations.get(SELECTED_NODE, ""),
         storage_class=spec.storage_class_name,
@@ -95,8 +95,8 @@ def volume_facts(volume: PersistentVolume) -> VolumeFacts:
     )
 
 
-def class_facts(kind: StorageClass) -> ClassFacts:
-    return ClassFacts(
+def storage_class_facts(kind: StorageClass) -> StorageClassFacts:
+    return StorageClassFacts(
         provisioner=kind.provisioner,
         waits_for_pod=kind.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER,
         allowed_topologies=tuple(term.selector() for term in kind.allowed_topologies),

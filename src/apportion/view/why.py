@@ -11,10 +11,10 @@ from enum import StrEnum
 
 from apportion.apis import names
 from apportion.apis.custom_resources.claims import AllocationClaim
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -26,7 +26,7 @@ from apportion.view.requests import read
 from apportion.view.view import View
 
 
-class State(StrEnum):
+class PodState(StrEnum):
     """How far a pod has come."""
 
     WAITING = "waiting"  # no node can take it now
@@ -45,10 +45,10 @@ class Answer:
     """`sentence` is the complete answer; `told` is the message of the pod's condition, written by the scheduler."""
 
     pod: str
-    state: State
+    state: PodState
     sentence: str
     layer: str = ""
-    node: str = ""
+    node: NodeName = NO_NODE
     slices: tuple[AllocationClaim, ...] = ()
     refusal: Refusal | None = None
     told: str = ""
@@ -58,7 +58,7 @@ def answer(view: View, pod: Pod, policy: Policy) -> Answer:
     """What keeps this pod from running, as the cluster is now."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if pod.terminal:
-        return Answer(key, State.ENDED, f"The pod has terminated ({pod.status.phase}).", node=pod.spec.node_name)
+        return Answer(key, PodState.ENDED, f"The pod has terminated ({pod.status.phase}).", node=pod.spec.node_name)
     if pod.spec.node_name:
         return _placed(key, pod, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
     return replace(_waiting(view, key, pod, policy), told=message_of(pod))
@@ -66,32 +66,32 @@ def answer(view: View, pod: Pod, policy: Policy) -> Answer:
 
 def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     if pod.metadata.deleting:
-        return Answer(key, State.LEAVING, "The pod is being deleted and will not be scheduled.")
+        return Answer(key, PodState.LEAVING, "The pod is being deleted and will not be scheduled.")
     if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
         sentence = f"The pod belongs to the scheduler {pod.spec.scheduler_name!r}, not to Apportion."
-        return Answer(key, State.FOREIGN, sentence)
+        return Answer(key, PodState.FOREIGN, sentence)
     request, problem = read(pod)
     if request is None or problem is not None:
-        return Answer(key, State.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
+        return Answer(key, PodState.INVALID, f"Cannot be scheduled: {problem}", Layer.ADMISSION)
     outcome = _decided(view, request, policy)
     if isinstance(outcome, Statement):
-        return Answer(key, State.FITS, f"Node {outcome.node} is available for the pod.", node=outcome.node)
-    state = State.GATED if request.gated else State.WAITING
+        return Answer(key, PodState.FITS, f"Node {outcome.node} is available for the pod.", node=outcome.node)
+    state = PodState.GATED if request.gated else PodState.WAITING
     return Answer(key, state, messages.of(outcome), outcome.layer, refusal=outcome)
 
 
 def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
     node = pod.spec.node_name
     if pod.status.phase == "Running":
-        return Answer(key, State.RUNNING, f"The pod is running on node {node}.", node=node, slices=slices)
+        return Answer(key, PodState.RUNNING, f"The pod is running on node {node}.", node=node, slices=slices)
     sentence = f"The pod is bound to node {node}; its containers have not started yet."
-    return Answer(key, State.PLACED, sentence, node=node, slices=slices)
+    return Answer(key, PodState.PLACED, sentence, node=node, slices=slices)
 
 
 def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusal:
     """The scheduler's decision, taken back at once."""
     mark = view.fleet.checkpoint()
     try:
-        return cycle.decide(view.fleet, Group.of(request), policy)
+        return group_decision.decide(view.fleet, Group.of(request), policy)
     finally:
         view.fleet.rollback(mark)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 READ_WRITE = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-CREATE_ONLY = ("create",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +96,6 @@ class Registry:
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._by_plural.get((group, version, plural))
-
-    def by_kind(self, group: str, version: str, kind: str) -> Resource | None:
-        return self._by_kind.get((group, version, kind))
 
     def by_api_version(self, api_version: str, kind: str) -> Resource | None:
         group, _, version = api_version.rpartition("/")

@@ -19,7 +19,7 @@ from pocketkube.api.access.rbac import Rbac
 from pocketkube.api.access.reviews import PLURALS as REVIEWS
 from pocketkube.api.access.reviews import Reviews
 from pocketkube.api.access.tokens import Tokens
-from pocketkube.api.admission.chain import Admission
+from pocketkube.api.admission.chain import AdmissionChain
 from pocketkube.api.content.conversion import Versions
 from pocketkube.api.content.object_content import Content
 from pocketkube.api.custom_kinds.definitions import Definitions
@@ -61,7 +61,7 @@ class ApiServer:
         self.tokens = Tokens(self.store, clock=clock)
         self.authorizer = Rbac(self.store)
         self.reviews = Reviews(self.authorizer, self.tokens)
-        self.admission = admission = Admission(
+        self.admission = admission = AdmissionChain(
             self.store, self.registry, self.authorizer, with_controllers=with_controllers
         )
         self.content = Content(self.registry)

@@ -12,16 +12,16 @@ from pathlib import Path
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from pocketkube.api import status as api_status
-from pocketkube.api.subresources.logs import LogOptions as Query
+from pocketkube.api.subresources.logs import LogOptions
 from pocketkube.clock import Clock, seconds_of
 from pocketkube.kubelet.addresses import Addresses
 from pocketkube.kubelet.containers.cgroups import Cgroups
 from pocketkube.kubelet.containers.environment import Settings
 from pocketkube.kubelet.containers.images import Images
-from pocketkube.kubelet.containers.logs import LogOptions
+from pocketkube.kubelet.containers.logs import LogSelection
 from pocketkube.kubelet.containers.probes import NetworkChecks
 from pocketkube.kubelet.devices.node_devices import NodeDevices
-from pocketkube.kubelet.host import Host, Json
+from pocketkube.kubelet.node_context import Json, NodeContext
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods.worker import PodWorker
 from pocketkube.kubelet.settings import KubeletSettings
@@ -65,7 +65,7 @@ class Kubelet:
         address = site.addresses.for_node()
         lay_out(self.root)
         self.node = NodeObject(plan, address, site.client, site.clock, site.settings)
-        self.host = Host(
+        self.host = NodeContext(
             name=plan.name,
             address=address,
             root=self.root,
@@ -137,7 +137,7 @@ class Kubelet:
             if worker.pod["metadata"]["namespace"] == namespace:
                 self._in_background(worker.refresh_volumes(kind, name))
 
-    async def open_log(self, pod: Json, query: Query) -> AsyncIterator[bytes]:
+    async def open_log(self, pod: Json, query: LogOptions) -> AsyncIterator[bytes]:
         """The log of a container, or the Status that a real API server answers."""
         worker = self._workers.get(pod["metadata"]["uid"])
         found = worker.find_log(query.container, previous=query.previous) if worker else None
@@ -147,15 +147,15 @@ class Kubelet:
         if found is None:
             reason = (worker.waiting_reason(query.container) if worker else "") or "ContainerCreating"
             raise api_status.bad_request(f'container "{query.container}" in pod "{name}" is waiting to start: {reason}')
-        return found.read(self._log_options(query))
+        return found.read(self._log_selection(query))
 
-    def _log_options(self, query: Query) -> LogOptions:
+    def _log_selection(self, query: LogOptions) -> LogSelection:
         since = None
         if query.since_seconds is not None:
             since = self._clock.now() - query.since_seconds
         elif query.since_time:
             since = seconds_of(query.since_time)
-        return LogOptions(
+        return LogSelection(
             follow=query.follow,
             previous=query.previous,
             timestamps=query.timestamps,

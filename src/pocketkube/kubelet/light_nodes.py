@@ -23,7 +23,7 @@ from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.kubelet import Site
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods import status
-from pocketkube.kubelet.pods.records import PodRecord, Role, Running, Terminated, records_of
+from pocketkube.kubelet.pods.container_records import PodRecord, Role, Running, Terminated, records_of
 from pocketkube.kubelet.shell import programs
 from pocketkube.node_pools import NodePlan
 

@@ -20,9 +20,9 @@ from apportion.admission.main import FALLBACK, callers
 from apportion.apis import kinds, names
 from apportion.apis.installation import Installation
 from apportion.cli import certs, webhook
+from tests.admission.fallback.cluster import NAMESPACE, SETTINGS, FallbackCluster, fallback_cluster
 from tests.builders.pods import fallback_pod
-from tests.clusters.waiting import eventually
-from tests.fallback.cluster import NAMESPACE, SETTINGS, FallbackCluster, fallback_cluster
+from tests.environments.waiting import eventually
 
 TERMS = Terms(credentials.service_names(names.FALLBACK_SERVICE, NAMESPACE))
 

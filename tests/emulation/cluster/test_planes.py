@@ -14,7 +14,7 @@ import pytest
 from apportion import manifests
 from apportion.apis import kinds
 from apportion.emulation.cluster import installing, topology
-from apportion.emulation.cluster.gpu_cluster import gpu_cluster
+from apportion.emulation.cluster.gpu_cluster import gpu_cluster, plugins
 from pocketkube.cluster import EmbeddedCluster
 from tests.pocketkube.cluster import QUICK, RunningCluster, pod, started
 
@@ -41,6 +41,11 @@ async def planes(tmp_path: Path) -> AsyncIterator[RunningCluster]:
         await installing.wait_ready(cluster.client, objects, seconds=START_SECONDS, progress=lambda _: None)
         cluster.namespace = "das-operator"
         yield cluster
+
+
+def test_an_image_of_another_name_runs_as_child_processes_too() -> None:
+    listed = plugins("registry.local:5000/gpus/layer:1").process_images
+    assert [image.repository for image in listed] == ["apportion", "layer"]
 
 
 def processes(cluster: RunningCluster, plane: str) -> set[int]:

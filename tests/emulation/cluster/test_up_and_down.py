@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from apportion.cli import state as states
+from apportion.cli import cluster_files
 
 READY_SECONDS = 60
 
@@ -34,8 +34,8 @@ class Command:
     def up(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.run("up", "--detach", "--kubeconfig", str(self.kubeconfig), "--bare", *words)
 
-    def state(self) -> states.State:
-        found = states.read("apportion")
+    def state(self) -> cluster_files.ClusterState:
+        found = cluster_files.read("apportion")
         assert found is not None
         return found
 
@@ -81,7 +81,7 @@ def test_a_cluster_ends_cleanly_on_sigterm(command: Command) -> None:
     until(lambda: not state.alive)
     assert not Path(state.root).exists()
     assert not command.kubeconfig.exists()
-    assert states.read("apportion") is None
+    assert cluster_files.read("apportion") is None
 
 
 def test_what_a_killed_cluster_left_goes_with_the_next_up(command: Command) -> None:

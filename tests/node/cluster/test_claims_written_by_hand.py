@@ -6,8 +6,8 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources import claims
+from apportion.apis.placements import SlicePlacement
 from apportion.emulation.gpus.driver import EmulatedDriver
-from apportion.node.hardware.partitioner import Place
 from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.agent_node import GPUS, NODE, AgentNode
 from tests.node.test_failures import message_has
@@ -16,7 +16,7 @@ from tests.node.test_failures import message_has
 async def test_s08_a_claim_for_a_strangers_place_does_not_make_the_slice_ours(bare: AgentNode) -> None:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
-    theirs = await driver.create(Place(GPUS[0], "2g.10gb", 0, 2))
+    theirs = await driver.create(SlicePlacement(GPUS[0], "2g.10gb", 0, 2))
     ghost = {"metadata": {"namespace": "default", "name": "ghost", "uid": "no-such-pod"}}
     await bare.claim(ghost, "2g.10gb", 0, state=claims.IN_USE)
     await bare.start_agent()
@@ -33,7 +33,7 @@ async def test_s06_an_overlap_found_at_the_start_is_shown_and_nothing_is_destroy
     status = {"status": {"state": claims.IN_USE, "migUUID": "MIG-made-up"}}
     await node.client.patch(kinds.ALLOCATION_CLAIMS, name, status, namespace=names.DAS_NAMESPACE, subresource="status")
     await node.start_agent()
-    await node.eventually(lambda: message_has(node, "which was there first"), "the overlap is shown")
+    await node.eventually(lambda: message_has(node, "which was recorded earlier"), "the overlap is shown")
     assert await node.start(first) == environment
     assert len(await node.slices()) == 1
 

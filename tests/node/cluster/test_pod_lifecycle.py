@@ -9,7 +9,7 @@ import pytest
 
 from apportion.apis.pods import Pod
 from apportion.node.cluster import pod_lifecycle
-from apportion.node.cluster.pod_lifecycle import PodState
+from apportion.node.cluster.pod_lifecycle import PodPhase
 
 ENDED = {"terminated": {"exitCode": 0, "containerID": "containerd://abc"}}
 FAILED = {"terminated": {"exitCode": 1, "containerID": "containerd://abc"}}
@@ -40,22 +40,22 @@ def states(**by_name: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_s08_a_pod_of_another_uid_is_a_successor() -> None:
-    assert life(made(), uid="other").state is PodState.gone
+    assert life(made(), uid="other").state is PodPhase.gone
     assert life(None).over
 
 
 def test_s06_a_pod_that_is_not_bound_yet_keeps_its_claims() -> None:
-    assert life(made(node="", phase="Pending")).state is PodState.unbound
+    assert life(made(node="", phase="Pending")).state is PodPhase.unbound
     assert not life(made(node="", phase="Pending")).over
 
 
 def test_s06_a_pod_bound_to_another_node_is_over_here() -> None:
-    assert life(made(node="n2")).state is PodState.elsewhere
+    assert life(made(node="n2")).state is PodPhase.elsewhere
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_s06_a_pod_that_ended_is_over(phase: str) -> None:
-    assert life(made(phase=phase)).state is PodState.ended
+    assert life(made(phase=phase)).state is PodPhase.ended
 
 
 @pytest.mark.parametrize(

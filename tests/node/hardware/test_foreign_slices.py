@@ -8,12 +8,13 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.nodes import Node
+from apportion.apis.placements import SlicePlacement
 from apportion.cluster.client import Client
 from apportion.cluster.transport import Request, Response, Transport
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node import startup
 from apportion.node.cluster.claim_store import ClaimStore
-from apportion.node.hardware.partitioner import Place, PlaceTaken
+from apportion.node.hardware.partitioner import PlacementTaken
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.locks import Locks
@@ -22,7 +23,7 @@ from pocketkube.kubelet.devices.plugin import PluginError
 from tests.node.agent_node import GPUS, NODE, AgentNode
 from tests.node.test_failures import has_event
 
-PLACE = Place(GPUS[0], "2g.10gb", 2, 2)
+PLACE = SlicePlacement(GPUS[0], "2g.10gb", 2, 2)
 MEDIA = "1g.5gb+me"  # at most one on a GPU, wherever it stands
 
 
@@ -31,7 +32,7 @@ async def test_s08_a_slice_made_by_hand_at_a_reserved_place_is_not_ours(bare: Ag
     entry = await slicing.reserve("claim", "pod", PLACE)
     theirs = await driver.create(PLACE)
     assert await slicing.uuid_of(entry) == ""
-    with pytest.raises(PlaceTaken, match="which Apportion did not make"):
+    with pytest.raises(PlacementTaken, match="which Apportion did not create"):
         await slicing.make(entry)
     assert await slicing.foreign() == [theirs]
     await startup.adopt(driver, records, no_claims(bare))
@@ -42,11 +43,11 @@ async def test_s08_a_slice_made_by_hand_at_a_reserved_place_is_not_ours(bare: Ag
 
 async def test_s08_a_slice_made_by_hand_after_a_refusal_is_not_ours(bare: AgentNode) -> None:
     driver, records, slicing = await parts(bare)
-    entry = await slicing.reserve("claim", "pod", Place(GPUS[0], MEDIA, 3, 1))
-    await driver.create(Place(GPUS[0], MEDIA, 0, 1))
-    with pytest.raises(PlaceTaken, match="use up what it needs"):
+    entry = await slicing.reserve("claim", "pod", SlicePlacement(GPUS[0], MEDIA, 3, 1))
+    await driver.create(SlicePlacement(GPUS[0], MEDIA, 0, 1))
+    with pytest.raises(PlacementTaken, match="compute units or engines"):
         await slicing.make(entry)
-    await driver.destroy(Place(GPUS[0], MEDIA, 0, 1))
+    await driver.destroy(SlicePlacement(GPUS[0], MEDIA, 0, 1))
     theirs = await driver.create(entry.place)
     await startup.adopt(driver, records, no_claims(bare))
     assert await slicing.foreign() == [theirs]
@@ -67,7 +68,7 @@ async def test_s08_a_slice_that_was_being_made_is_ours(bare: AgentNode) -> None:
 
 async def test_s08_records_of_older_agents_are_read(bare: AgentNode) -> None:
     driver, records, slicing = await parts(bare)
-    made, unfinished = await driver.create(PLACE), await driver.create(Place(GPUS[0], "1g.5gb", 0, 1))
+    made, unfinished = await driver.create(PLACE), await driver.create(SlicePlacement(GPUS[0], "1g.5gb", 0, 1))
     old = '{"claim":"%s","podUid":"u","place":{"gpu":"%s","profile":"%s","start":%d,"size":%d},"uuid":"%s"}'
     lines = [
         old % (name, it.place.gpu, it.place.profile, it.place.start, it.place.size, uuid)
@@ -99,7 +100,7 @@ async def test_s08_a_slice_made_by_hand_while_ours_is_prepared_stays_out_of_the_
 
 
 async def test_s06_a_slice_that_others_leave_no_room_for_is_made_elsewhere(bare: AgentNode) -> None:
-    theirs = await by_others(bare, Place(GPUS[0], MEDIA, 0, 1))
+    theirs = await by_others(bare, SlicePlacement(GPUS[0], MEDIA, 0, 1))
     await bare.start_agent()
     pod = await bare.scheduled("a", MEDIA, 3)
     environment = await bare.run(pod)
@@ -113,10 +114,10 @@ async def test_s06_a_slice_that_others_leave_no_room_for_is_made_elsewhere(bare:
 
 
 async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_evicted_with_the_reason(bare: AgentNode) -> None:
-    theirs = [await by_others(bare, Place(gpu, MEDIA, 0, 1)) for gpu in GPUS[:2]]
+    theirs = [await by_others(bare, SlicePlacement(gpu, MEDIA, 0, 1)) for gpu in GPUS[:2]]
     await bare.start_agent()
     pod = await bare.scheduled("a", MEDIA, 3)
-    with pytest.raises(PluginError, match=r"no other place for 1g.5gb\+me is free"):
+    with pytest.raises(PluginError, match=r"no other placement for 1g.5gb\+me is free"):
         await bare.run(pod)
     found = await bare.client.get(kinds.PODS, "a", namespace="default")
     assert found["metadata"].get("deletionTimestamp")
@@ -126,7 +127,7 @@ async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_evicted_with_the_rea
 
 
 async def test_s09_slices_of_others_count_for_the_limit_of_their_profile(bare: AgentNode) -> None:
-    await by_others(bare, Place(GPUS[0], MEDIA, 0, 1))
+    await by_others(bare, SlicePlacement(GPUS[0], MEDIA, 0, 1))
     await bare.start_agent()
     report = await bare.accelerator()
     (foreign,) = report.status.gpus[0].foreign
@@ -171,7 +172,7 @@ def no_claims(bare: AgentNode) -> ClaimStore:
     return ClaimStore(bare.client, NODE, names.DAS_NAMESPACE)
 
 
-async def by_others(bare: AgentNode, place: Place) -> str:
+async def by_others(bare: AgentNode, place: SlicePlacement) -> str:
     driver = EmulatedDriver(NODE, bare.settings.state_dir)
     await driver.configure({})
     return (await driver.create(place)).uuid

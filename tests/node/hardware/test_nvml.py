@@ -12,9 +12,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from apportion.apis.placements import SlicePlacement
 from apportion.node.hardware.nvml.driver import NvmlDriver
 from apportion.node.hardware.nvml.health import HealthWatch
-from apportion.node.hardware.partitioner import Busy, GpuLost, Place, PlaceTaken, Process, Refused, Slice, Unavailable
+from apportion.node.hardware.partitioner import Busy, GpuLost, PlacementTaken, Process, Refused, Slice, Unavailable
 from tests.node.agent_node import AgentNode
 
 GPU = "GPU-00000000-aaaa-bbbb-cccc-dddddddddddd"
@@ -73,7 +74,7 @@ async def test_s09_discovery_reports_models_mode_and_placements(driver: NvmlDriv
 async def test_s07_each_profile_is_made_at_its_exact_place(
     driver: NvmlDriver, library: ctypes.CDLL, profile: str, start: int, size: int
 ) -> None:
-    place = Place(GPU, profile, start, size)
+    place = SlicePlacement(GPU, profile, start, size)
     made = await driver.create(place)
     assert made.uuid.startswith("MIG-")
     assert await driver.slices() == [made]
@@ -84,14 +85,14 @@ async def test_s07_each_profile_is_made_at_its_exact_place(
 
 
 async def test_s07_an_occupied_place_is_told_from_other_errors(driver: NvmlDriver) -> None:
-    await driver.create(Place(GPU, "3g.20gb", 4, 4))
-    with pytest.raises(PlaceTaken):
-        await driver.create(Place(GPU, "2g.10gb", 4, 2))
-    await driver.create(Place(GPU, "4g.20gb", 0, 4))
+    await driver.create(SlicePlacement(GPU, "3g.20gb", 4, 4))
+    with pytest.raises(PlacementTaken):
+        await driver.create(SlicePlacement(GPU, "2g.10gb", 4, 2))
+    await driver.create(SlicePlacement(GPU, "4g.20gb", 0, 4))
 
 
 async def test_s08_a_busy_slice_is_tried_again_until_it_goes(driver: NvmlDriver, library: ctypes.CDLL) -> None:
-    place = Place(GPU, "1g.5gb", 0, 1)
+    place = SlicePlacement(GPU, "1g.5gb", 0, 1)
     made = await driver.create(place)
     library.stub_busy(1)
     with pytest.raises(Busy):
@@ -105,7 +106,7 @@ async def test_s08_a_busy_slice_is_tried_again_until_it_goes(driver: NvmlDriver,
 async def test_s08_a_slice_that_is_only_half_made_is_seen_and_can_be_removed(
     driver: NvmlDriver, library: ctypes.CDLL
 ) -> None:
-    place = Place(GPU, "1g.5gb", 0, 1)
+    place = SlicePlacement(GPU, "1g.5gb", 0, 1)
     made = await driver.create(place)
     device = pynvml.nvmlDeviceGetHandleByUUID(GPU.encode())
     instances = (pynvml.c_nvmlGpuInstance_t * 8)()
@@ -122,8 +123,8 @@ async def test_s07_a_gpu_instance_without_its_compute_instance_is_taken_back(
     driver: NvmlDriver, library: ctypes.CDLL
 ) -> None:
     library.stub_refuse_compute(1)
-    with pytest.raises(PlaceTaken):
-        await driver.create(Place(GPU, "1g.5gb", 0, 1))
+    with pytest.raises(PlacementTaken):
+        await driver.create(SlicePlacement(GPU, "1g.5gb", 0, 1))
     assert library.stub_instances(0) == 0
 
 
@@ -134,7 +135,7 @@ async def test_s11_a_lost_gpu_stays_on_the_list_as_unhealthy(driver: NvmlDriver,
     assert not first.healthy
     assert second.healthy
     with pytest.raises(GpuLost):
-        await driver.create(Place(GPU, "1g.5gb", 0, 1))
+        await driver.create(SlicePlacement(GPU, "1g.5gb", 0, 1))
     library.stub_lose(0, 0)
     assert (await driver.discover())[0].healthy
 
@@ -149,15 +150,15 @@ async def test_a_driver_that_was_reloaded_is_taken_up_again(driver: NvmlDriver, 
 
 async def test_what_can_never_be_is_refused_with_the_reason(driver: NvmlDriver, library: ctypes.CDLL) -> None:
     with pytest.raises(Refused, match=r"no profile 1g.18gb"):
-        await driver.create(Place(GPU, "1g.18gb", 0, 1))
+        await driver.create(SlicePlacement(GPU, "1g.18gb", 0, 1))
     with pytest.raises(Refused, match="not in MIG mode"):
-        await driver.create(Place(T4, "1g.5gb", 0, 1))
+        await driver.create(SlicePlacement(T4, "1g.5gb", 0, 1))
     library.stub_no_permission(1)
     with pytest.raises(Unavailable, match="must run privileged"):
-        await driver.create(Place(GPU, "1g.5gb", 0, 1))
+        await driver.create(SlicePlacement(GPU, "1g.5gb", 0, 1))
     with pytest.raises(GpuLost, match="not on this node"):
-        await driver.create(Place("GPU-nowhere", "1g.5gb", 0, 1))
-    await driver.destroy(Place("GPU-nowhere", "1g.5gb", 0, 1))
+        await driver.create(SlicePlacement("GPU-nowhere", "1g.5gb", 0, 1))
+    await driver.destroy(SlicePlacement("GPU-nowhere", "1g.5gb", 0, 1))
 
 
 async def test_s09_errors_that_the_driver_reports_make_a_gpu_unhealthy_for_a_while(
@@ -181,7 +182,7 @@ async def test_s09_errors_that_the_driver_reports_make_a_gpu_unhealthy_for_a_whi
 
 async def test_s07_memory_is_told_by_process_and_slice(driver: NvmlDriver, library: ctypes.CDLL) -> None:
     assert await driver.processes() == []
-    made = await driver.create(Place(GPU, "2g.10gb", 0, 2))
+    made = await driver.create(SlicePlacement(GPU, "2g.10gb", 0, 2))
     library.stub_process(0, 1, 4711, 300)
     assert await driver.processes() == [Process(4711, made.uuid, 300)]
     library.stub_process(2, 0xFFFFFFFF, 4712, 100)
@@ -189,7 +190,7 @@ async def test_s07_memory_is_told_by_process_and_slice(driver: NvmlDriver, libra
 
 
 async def test_s08_a_busy_slice_names_the_process_that_uses_it(driver: NvmlDriver, library: ctypes.CDLL) -> None:
-    place = Place(GPU, "2g.10gb", 0, 2)
+    place = SlicePlacement(GPU, "2g.10gb", 0, 2)
     await driver.create(place)
     library.stub_process(0, 1, 4711, 300)
     library.stub_busy(1)
@@ -200,8 +201,8 @@ async def test_s08_a_busy_slice_names_the_process_that_uses_it(driver: NvmlDrive
 async def test_s07_a_slice_is_reached_through_its_gpu_and_two_capabilities(
     driver: NvmlDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await driver.create(Place(GPU, "1g.5gb", 0, 1))
-    second = await driver.create(Place(GPU, "2g.10gb", 2, 2))
+    first = await driver.create(SlicePlacement(GPU, "1g.5gb", 0, 1))
+    second = await driver.create(SlicePlacement(GPU, "2g.10gb", 2, 2))
     files = ["nvidiactl", "nvidia-uvm", "nvidia4", "nvidia6", *(f"nvidia-caps/nvidia-cap{n}" for n in (12, 13, 21, 22))]
     for name in files:
         (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -262,7 +263,7 @@ async def test_s07_the_agent_serves_nvml_slices_to_a_kubelet(
     environment = await bare.run(pod)
     (made,) = await driver.slices()
     assert environment["NVIDIA_VISIBLE_DEVICES"] == made.uuid
-    assert made.place == Place(GPU, "1g.10gb", 6, 2)
+    assert made.place == SlicePlacement(GPU, "1g.10gb", 6, 2)
     (described,) = bare.cdi_files()
     (device,) = json.loads(described.read_text())["devices"]
     assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia4"}]

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from apportion.apis.placements import SlicePlacement
 from apportion.node.hardware import drivers
-from apportion.node.hardware.partitioner import Gpu, Place, PlaceTaken, ProfileFacts, Slice
+from apportion.node.hardware.partitioner import Gpu, PlacementTaken, ProfileFacts, Slice
 from tests.node.agent_node import AgentNode
 
 CARD = "CARD-0"
@@ -22,7 +23,7 @@ class Halves:
     kind = "toy-halves"
 
     def __init__(self) -> None:
-        self._made: dict[Place, Slice] = {}
+        self._made: dict[SlicePlacement, Slice] = {}
         self._numbers = itertools.count(1)
 
     async def configure(self, annotations: Mapping[str, str]) -> None:
@@ -35,13 +36,13 @@ class Halves:
     async def slices(self) -> Sequence[Slice]:
         return list(self._made.values())
 
-    async def create(self, place: Place) -> Slice:
+    async def create(self, place: SlicePlacement) -> Slice:
         if place in self._made:
-            raise PlaceTaken(f"{place} is taken")
+            raise PlacementTaken(f"{place} is taken")
         self._made[place] = Slice(place, f"HALF-{next(self._numbers)}")
         return self._made[place]
 
-    async def destroy(self, place: Place) -> None:
+    async def destroy(self, place: SlicePlacement) -> None:
         self._made.pop(place, None)
 
     def environment(self, uuids: Sequence[str]) -> Mapping[str, str]:

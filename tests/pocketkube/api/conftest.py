@@ -16,7 +16,7 @@ from pocketkube.api.http import HttpShell
 from pocketkube.api.in_process_transport import LocalTransport
 from pocketkube.api.request_attributes import ADMIN
 from pocketkube.api.server import ApiServer
-from tests.pocketkube.api.asking import Asking
+from tests.pocketkube.api.direct_requests import DirectRequests
 
 TOKEN = "the-admin"
 
@@ -39,9 +39,9 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def ask(server: ApiServer) -> Asking:
+def ask(server: ApiServer) -> DirectRequests:
     """Raw requests, for everything that a client library would not send."""
-    return Asking(server)
+    return DirectRequests(server)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from apportion.cluster.transport import Request
 from pocketkube.api.server import ApiServer
-from tests.pocketkube.api.asking import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tests.pocketkube.api.direct_requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 JSON = dict[str, Any]
 _CONTAINER: JSON = {

@@ -6,7 +6,14 @@ import pytest
 
 from pocketkube.api import media_types
 from pocketkube.api.server import ApiServer
-from tests.pocketkube.api.asking import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Asking, config_map, pod
+from tests.pocketkube.api.direct_requests import (
+    APPLY_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    DirectRequests,
+    config_map,
+    pod,
+)
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -34,7 +41,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
         ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405),
     ],
 )
-async def test_paths_and_methods_that_do_not_exist(ask: Asking, method: str, path: str, code: int) -> None:
+async def test_paths_and_methods_that_do_not_exist(ask: DirectRequests, method: str, path: str, code: int) -> None:
     answer = await ask(method, path, {} if method in ("POST", "PUT", "PATCH") else None)
     assert answer.code == code
     if code >= 400:
@@ -43,13 +50,13 @@ async def test_paths_and_methods_that_do_not_exist(ask: Asking, method: str, pat
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"5", b"\xff\xfe", b"null", b"{}", b'{"metadata":5}'])
-async def test_bodies_that_are_no_objects(ask: Asking, body: bytes) -> None:
+async def test_bodies_that_are_no_objects(ask: DirectRequests, body: bytes) -> None:
     answer = await ask("POST", MAPS, body)
     assert answer.code in (400, 422)
     assert answer.body["kind"] == "Status"
 
 
-async def test_bodies_of_another_kind_or_form(ask: Asking) -> None:
+async def test_bodies_of_another_kind_or_form(ask: DirectRequests) -> None:
     wrong = await ask("POST", MAPS, pod("p"))
     assert (wrong.code, wrong.reason) == (400, "BadRequest")
     assert 'Pod in version "v1" cannot be handled as a ConfigMap' in wrong.message
@@ -60,13 +67,13 @@ async def test_bodies_of_another_kind_or_form(ask: Asking) -> None:
     assert other.code == 400
 
 
-async def test_a_body_that_is_too_large_is_refused(ask: Asking) -> None:
+async def test_a_body_that_is_too_large_is_refused(ask: DirectRequests) -> None:
     answer = await ask("POST", MAPS, b" " * (media_types.MAX_BODY + 1))
     assert (answer.code, answer.reason) == (413, "RequestEntityTooLarge")
 
 
 @pytest.mark.parametrize("depth", [600, 5_000, 200_000])
-async def test_deep_nesting_is_refused(ask: Asking, depth: int) -> None:
+async def test_deep_nesting_is_refused(ask: DirectRequests, depth: int) -> None:
     deep = b'{"a":' * depth + b"1" + b"}" * depth
     body = b'{"metadata":{"name":"a"},"data":' + deep + b"}"
     assert (await ask("POST", MAPS, body)).code == 400
@@ -76,7 +83,7 @@ async def test_deep_nesting_is_refused(ask: Asking, depth: int) -> None:
         assert answer.code == 400, media
 
 
-async def test_yaml_that_grows_without_end_is_refused(ask: Asking) -> None:
+async def test_yaml_that_grows_without_end_is_refused(ask: DirectRequests) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     bomb = "\n".join(["apiVersion: v1", "kind: ConfigMap", "metadata: {name: a}", *lines]).encode()
@@ -85,7 +92,7 @@ async def test_yaml_that_grows_without_end_is_refused(ask: Asking) -> None:
 
 
 async def test_callers_are_identified_and_judged(server: ApiServer) -> None:
-    nobody = Asking(server, None)
+    nobody = DirectRequests(server, None)
     assert (await nobody("GET", MAPS)).reason == "Forbidden"
     assert (await nobody("GET", MAPS, authorization="Bearer wrong")).reason == "Unauthorized"
     assert (await nobody("GET", MAPS, authorization="Bearer the-admin")).code == 200

@@ -14,8 +14,8 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client, PatchType
 from pocketkube.api.http import HttpShell
 from pocketkube.api.server import ApiServer
-from tests.pocketkube.api.asking import config_map
 from tests.pocketkube.api.conftest import TOKEN
+from tests.pocketkube.api.direct_requests import config_map
 from tests.pocketkube.api.waiting import until
 
 

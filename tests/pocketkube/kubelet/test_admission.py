@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pocketkube.kubelet.pods import admission
+from tests.builders import pods
 
 NODE: dict[str, Any] = {
     "metadata": {"name": "n1", "labels": {"pool": "a"}},
@@ -16,10 +17,8 @@ NODE: dict[str, Any] = {
 
 
 def pod(cpu: str = "", **spec: Any) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": "c", "image": "x"}
-    if cpu:
-        container["resources"] = {"requests": {"cpu": cpu}}
-    return {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": [container], **spec}}
+    requests = {"cpu": cpu} if cpu else {}
+    return pods.pod("p", uid="u", containers=[pods.container(requests=requests)], **spec)
 
 
 def port(number: int) -> dict[str, Any]:

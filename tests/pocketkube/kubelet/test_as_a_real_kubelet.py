@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.cluster import Cluster
-from tests.clusters.embedded import Embedded
-from tests.clusters.node import RealNode
+from tests.environments.cluster import Cluster
+from tests.environments.embedded import Embedded
+from tests.environments.node import RealNode
 
 Json = dict[str, Any]
 IMAGE = "busybox:1.36"

@@ -18,6 +18,7 @@ from apportion.apis.kubelet import podresources_pb2_grpc as prpc
 from pocketkube.kubelet.devices.ledger import AllocationError
 from pocketkube.kubelet.devices.node_devices import NodeDevices
 from pocketkube.kubelet.devices.plugin import PluginError
+from tests.builders import pods
 from tests.pocketkube.kubelet.toyplugin import ToyPlugin
 
 RESOURCE = "mig.das.com/1g.5gb"
@@ -25,15 +26,12 @@ OTHER = "mig.das.com/2g.10gb"
 
 
 def pod(uid: str, *containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    return {
-        "metadata": {"uid": uid, "name": uid, "namespace": "default"},
-        "spec": {"containers": list(containers), "initContainers": list(init)},
-    }
+    return pods.pod(uid, uid=uid, containers=containers, init=init)
 
 
 def wants(name: str, **limits: int) -> dict[str, Any]:
     spelled = {"one": RESOURCE, "two": OTHER}
-    return {"name": name, "resources": {"limits": {spelled[key]: str(value) for key, value in limits.items()}}}
+    return pods.container(name, limits={spelled[key]: str(value) for key, value in limits.items()})
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pocketkube.kubelet.containers import logs
-from pocketkube.kubelet.containers.logs import ContainerLog, LogOptions, PodLogs
+from pocketkube.kubelet.containers.logs import ContainerLog, LogSelection, PodLogs
 
 
 class Ticking:
@@ -26,7 +26,7 @@ class Ticking:
 
 
 async def read(log: ContainerLog, **options: object) -> str:
-    return b"".join([chunk async for chunk in log.read(LogOptions(**options))]).decode()  # type: ignore[arg-type]
+    return b"".join([chunk async for chunk in log.read(LogSelection(**options))]).decode()  # type: ignore[arg-type]
 
 
 async def test_lines_tail_since_timestamps_and_limits(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_following_sees_what_comes_and_ends_with_the_run(tmp_path: Path) -
     seen: list[bytes] = []
 
     async def follow() -> None:
-        async for chunk in log.read(LogOptions(follow=True)):
+        async for chunk in log.read(LogSelection(follow=True)):
             seen.append(chunk)  # noqa: PERF401  read as it comes
 
     following = asyncio.create_task(follow())
@@ -76,7 +76,7 @@ async def test_a_long_log_is_rotated_and_whoever_follows_it_loses_nothing(
     seen: list[bytes] = []
 
     async def follow() -> None:
-        async for chunk in log.read(LogOptions(follow=True)):
+        async for chunk in log.read(LogSelection(follow=True)):
             seen.append(chunk)  # noqa: PERF401  read as it comes
 
     following = asyncio.create_task(follow())

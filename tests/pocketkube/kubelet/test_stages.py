@@ -15,7 +15,7 @@ import yaml
 
 from pocketkube.kubelet.containers.backoff import BackOff, BackOffSettings
 from pocketkube.kubelet.pods import stages, status
-from pocketkube.kubelet.pods.records import PodRecord, Running, Terminated, Waiting, records_of
+from pocketkube.kubelet.pods.container_records import PodRecord, Running, Terminated, Waiting, records_of
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 

@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.clusters.cluster import Cluster
-from tests.contract.asking import Asking, until
+from tests.contract.raw_requests import RawRequests, until
+from tests.environments.cluster import Cluster
 
 
 @pytest.fixture
-async def ask(any_cluster: Cluster) -> AsyncIterator[Asking]:
-    async with Asking(any_cluster.kubeconfig) as asking:
+async def ask(any_cluster: Cluster) -> AsyncIterator[RawRequests]:
+    async with RawRequests(any_cluster.kubeconfig) as asking:
         yield asking
 
 
 @pytest.fixture
-async def pods(ask: Asking, namespace: str) -> str:
+async def pods(ask: RawRequests, namespace: str) -> str:
     """The path of pods, once the namespace can have some."""
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.clusters.cluster import Cluster
+from tests.environments.cluster import Cluster
 
 pytestmark = pytest.mark.kubectl
 

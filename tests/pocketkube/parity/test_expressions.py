@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import Asking, until
-from tests.pocketkube.conditions import configuration
+from tests.contract.raw_requests import RawRequests, until
+from tests.pocketkube.match_conditions import configuration
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -40,7 +40,7 @@ VALUES = {"when": "2024-01-01T00:00:00Z", "span": "1h30m", "text": "some", "list
 
 
 class Ruled:
-    def __init__(self, ask: Asking, namespace: str) -> None:
+    def __init__(self, ask: RawRequests, namespace: str) -> None:
         self._ask = ask
         self._group = f"g{secrets.token_hex(3)}.example.io"
         self.path = f"/apis/{self._group}/v1/namespaces/{namespace}/ruleds"
@@ -70,7 +70,7 @@ class Ruled:
 
 
 @pytest.fixture
-async def ruled(ask: Asking, namespace: str) -> AsyncIterator[Ruled]:
+async def ruled(ask: RawRequests, namespace: str) -> AsyncIterator[Ruled]:
     kind = Ruled(ask, namespace)
     await kind.define()
     yield kind
@@ -86,6 +86,6 @@ async def test_rules_over_times_and_missing_values(ruled: Ruled) -> None:
 
 
 @pytest.mark.parametrize("expression", ["object.metadata.name", "1 + 'a' == 2", "object.spec ==", "nobody == 1"])
-async def test_conditions_that_can_never_hold_are_not_registered(ask: Asking, expression: str) -> None:
+async def test_conditions_that_can_never_hold_are_not_registered(ask: RawRequests, expression: str) -> None:
     answer = await ask("POST", CONFIGURATIONS, configuration(expression), dryRun="All")
     assert answer.causes == [("FieldValueInvalid", "webhooks[0].matchConditions[0].expression")], answer.body

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import JSON_PATCH, Asking
+from tests.contract.raw_requests import JSON_PATCH, RawRequests
 
 REFUSED = "the server rejected our request due to an error in our request"
 DECODING = "error decoding patch: json: cannot unmarshal"
@@ -31,7 +31,7 @@ LAST = "/metadata/managedFields/-1/operation"
     ],
 )
 async def test_a_patch_may_reach_for_what_is_not_there(
-    ask: Asking, namespace: str, operations: Any, data: dict[str, str] | None
+    ask: RawRequests, namespace: str, operations: Any, data: dict[str, str] | None
 ) -> None:
     path = await made(ask, namespace)
     answer = await ask("PATCH", path, b"null" if operations is None else operations, JSON_PATCH)
@@ -65,7 +65,7 @@ async def test_a_patch_may_reach_for_what_is_not_there(
     ],
 )
 async def test_what_cannot_be_applied_is_refused_with_the_real_words(
-    ask: Asking, namespace: str, operations: Any, code: int, message: str
+    ask: RawRequests, namespace: str, operations: Any, code: int, message: str
 ) -> None:
     path = await made(ask, namespace)
     answer = await ask("PATCH", path, operations, JSON_PATCH)
@@ -73,7 +73,7 @@ async def test_what_cannot_be_applied_is_refused_with_the_real_words(
     assert (await ask("GET", path)).body["data"] == {"a": "1"}
 
 
-async def made(ask: Asking, namespace: str) -> str:
+async def made(ask: RawRequests, namespace: str) -> str:
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
     assert (await ask("POST", maps, {"metadata": {"name": "patched"}, "data": {"a": "1"}})).code == 201
     return f"{maps}/patched"

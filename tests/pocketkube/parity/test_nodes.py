@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import STRATEGIC_PATCH, Asking, until
+from tests.contract.raw_requests import STRATEGIC_PATCH, RawRequests, until
 
 NODES = "/api/v1/nodes"
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -18,7 +18,7 @@ UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 class Machines:
     """Nodes without a kubelet: the test sets their conditions."""
 
-    def __init__(self, ask: Asking, prefix: str) -> None:
+    def __init__(self, ask: RawRequests, prefix: str) -> None:
         self._ask = ask
         self.names = [f"{prefix}-a", f"{prefix}-b"]
 
@@ -44,14 +44,14 @@ class Machines:
 
 
 @pytest.fixture
-async def machines(ask: Asking, namespace: str) -> AsyncIterator[Machines]:
+async def machines(ask: RawRequests, namespace: str) -> AsyncIterator[Machines]:
     made = Machines(ask, namespace)
     yield made
     for name in made.names:
         await ask("DELETE", f"{NODES}/{name}")
 
 
-async def test_a_new_node_is_tainted_until_it_is_ready(ask: Asking, machines: Machines) -> None:
+async def test_a_new_node_is_tainted_until_it_is_ready(ask: RawRequests, machines: Machines) -> None:
     name = machines.names[0]
     joined = await machines.join(name)
     assert joined.body["spec"] == {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}
@@ -69,7 +69,7 @@ async def test_where_no_node_is_ready_no_pod_is_evicted(machines: Machines) -> N
         await machines.until_taints(name, *([(key, "NoSchedule")] if key else []))
 
 
-async def test_pods_of_a_node_that_is_not_ready_are_evicted(ask: Asking, machines: Machines, pods: str) -> None:
+async def test_pods_of_a_node_that_is_not_ready_are_evicted(ask: RawRequests, machines: Machines, pods: str) -> None:
     well, ill = machines.names
     for name in (well, ill):
         await machines.join(name)

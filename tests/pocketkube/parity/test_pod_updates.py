@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import MERGE_PATCH, STRATEGIC_PATCH, Asking
+from tests.contract.raw_requests import MERGE_PATCH, STRATEGIC_PATCH, RawRequests
 
 FIXED = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -19,7 +19,7 @@ NOT_HERE = "Forbidden: cannot be set for an Ephemeral Container"
 
 
 @pytest.fixture
-async def pod(ask: Asking, pods: str) -> str:
+async def pod(ask: RawRequests, pods: str) -> str:
     """The path of a pod that no scheduler touches."""
     container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "100m"}}}
     spec = {"schedulerName": "nobody", "tolerations": [{"key": "k", "operator": "Exists"}], "containers": [container]}
@@ -27,7 +27,7 @@ async def pod(ask: Asking, pods: str) -> str:
     return f"{pods}/fixed"
 
 
-async def test_a_forbidden_change_is_shown_as_a_difference(ask: Asking, pod: str) -> None:
+async def test_a_forbidden_change_is_shown_as_a_difference(ask: RawRequests, pod: str) -> None:
     changes = {"hostNetwork": True, "containers": [{"name": "c", "resources": {"requests": {"cpu": "300m"}}}]}
     answer = await ask("PATCH", pod, {"spec": changes}, STRATEGIC_PATCH)
     assert answer.code == 422
@@ -53,14 +53,14 @@ async def test_a_forbidden_change_is_shown_as_a_difference(ask: Asking, pod: str
         ({"containers": [{"name": "d", "image": "other"}]}, ["containers"]),
     ],
 )
-async def test_some_fields_may_change(ask: Asking, pod: str, changes: Any, causes: list[str]) -> None:
+async def test_some_fields_may_change(ask: RawRequests, pod: str, changes: Any, causes: list[str]) -> None:
     answer = await ask("PATCH", pod, {"spec": changes}, STRATEGIC_PATCH)
     assert answer.code == (422 if causes else 200), answer.body
     fields = [cause["field"] for cause in answer.body["details"]["causes"]] if causes else []
     assert all(cause in field for cause, field in zip(causes, fields, strict=True)), fields
 
 
-async def test_ephemeral_containers_come_through_their_own_endpoint_only(ask: Asking, pod: str, pods: str) -> None:
+async def test_ephemeral_containers_come_through_their_own_endpoint_only(ask: RawRequests, pod: str, pods: str) -> None:
     added = {"spec": {"ephemeralContainers": [DEBUGGER]}}
     assert (await ask("PATCH", pod, added, STRATEGIC_PATCH)).causes == [("FieldValueForbidden", "spec")]
     whole = {"metadata": {"name": "other"}, "spec": {"containers": [{"name": "c", "image": "b"}], **added["spec"]}}
@@ -89,7 +89,7 @@ async def test_ephemeral_containers_come_through_their_own_endpoint_only(ask: As
     ],
 )
 async def test_an_ephemeral_container_has_no_part_in_the_workload(
-    ask: Asking, pod: str, container: Any, field: str, message: str
+    ask: RawRequests, pod: str, container: Any, field: str, message: str
 ) -> None:
     answer = await ask("PATCH", f"{pod}/ephemeralcontainers", added(container), STRATEGIC_PATCH)
     assert answer.code == 422
@@ -97,7 +97,7 @@ async def test_an_ephemeral_container_has_no_part_in_the_workload(
     assert (cause["field"], cause["message"]) == (field, message)
 
 
-async def test_an_ephemeral_container_neither_changes_nor_goes(ask: Asking, pod: str) -> None:
+async def test_an_ephemeral_container_neither_changes_nor_goes(ask: RawRequests, pod: str) -> None:
     path = f"{pod}/ephemeralcontainers"
     assert (await ask("PATCH", path, added(DEBUGGER), STRATEGIC_PATCH)).code == 200
     changed = await ask("PATCH", path, added({"name": "debugger", "image": "other"}), STRATEGIC_PATCH)
@@ -112,7 +112,7 @@ async def test_an_ephemeral_container_neither_changes_nor_goes(ask: Asking, pod:
     )
 
 
-async def test_resize_changes_amounts_and_nothing_else(ask: Asking, pod: str) -> None:
+async def test_resize_changes_amounts_and_nothing_else(ask: RawRequests, pod: str) -> None:
     async def resized(container: Any) -> Any:
         return await ask("PATCH", f"{pod}/resize", {"spec": {"containers": [{"name": "c", **container}]}}, MERGE_PATCH)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.cluster import Cluster
-from tests.contract.asking import MERGE_PATCH, Asking, until
+from tests.contract.raw_requests import MERGE_PATCH, RawRequests, until
+from tests.environments.cluster import Cluster
 
 GPU = "requests.nvidia.com/gpu"
 COMPUTE = {"requests.cpu": "1", "limits.memory": "1Gi", "pods": "2", "count/pods": "3", GPU: "2"}
@@ -28,7 +28,7 @@ OBJECTS = {
 class Space:
     """A namespace with a quota in force."""
 
-    def __init__(self, ask: Asking, namespace: str) -> None:
+    def __init__(self, ask: RawRequests, namespace: str) -> None:
         self._ask = ask
         self.path = f"/api/v1/namespaces/{namespace}"
         self.namespace = namespace
@@ -63,12 +63,12 @@ class Space:
 
 
 @pytest.fixture
-async def space(ask: Asking, namespace: str, pods: str) -> Space:
+async def space(ask: RawRequests, namespace: str, pods: str) -> Space:
     del pods
     return Space(ask, namespace)
 
 
-async def test_pods_are_counted_and_refused_with_numbers(ask: Asking, space: Space) -> None:
+async def test_pods_are_counted_and_refused_with_numbers(ask: RawRequests, space: Space) -> None:
     await space.limit("compute", COMPUTE)
     zero = {"limits.memory": "0", "requests.cpu": "0", "pods": "0", "count/pods": "0", GPU: "0"}
     assert await space.used("compute") == zero
@@ -98,7 +98,7 @@ async def test_pods_are_counted_and_refused_with_numbers(ask: Asking, space: Spa
     await space.until_used("compute", zero)
 
 
-async def test_a_change_is_charged_with_what_it_adds(ask: Asking, space: Space) -> None:
+async def test_a_change_is_charged_with_what_it_adds(ask: RawRequests, space: Space) -> None:
     await space.limit("mixed", {"requests.cpu": "1", "services.nodeports": "1", "services.loadbalancers": "0"})
     assert await space.pod("grows", {"cpu": "400m"}) == ""
     resources = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1200m"}}}]}}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.cluster import Cluster
-from tests.contract.asking import MERGE_PATCH, STRATEGIC_PATCH, Asking, until
+from tests.contract.raw_requests import MERGE_PATCH, STRATEGIC_PATCH, RawRequests, until
+from tests.environments.cluster import Cluster
 
 pytestmark = pytest.mark.kubectl
 
@@ -20,7 +20,7 @@ CHANGE_CAUSE = "kubernetes.io/change-cause"
 class Web:
     """One Deployment `web` and its ReplicaSets, by revision."""
 
-    def __init__(self, ask: Asking, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, ask: RawRequests, cluster: Cluster, namespace: str) -> None:
         self._ask, self._cluster, self._namespace = ask, cluster, namespace
         self._apps = f"/apis/apps/v1/namespaces/{namespace}"
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -89,7 +89,7 @@ class Web:
 
 
 @pytest.fixture
-async def web(ask: Asking, any_cluster: Cluster, namespace: str, pods: str) -> Web:
+async def web(ask: RawRequests, any_cluster: Cluster, namespace: str, pods: str) -> Web:
     del pods
     return Web(ask, any_cluster, namespace)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.asking import Asking, until
+from tests.contract.raw_requests import RawRequests, until
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -17,7 +17,7 @@ COMPLETED = "pv.kubernetes.io/bind-completed"
 class Storage:
     """A namespace's claims, and volumes of a class that nobody else uses."""
 
-    def __init__(self, ask: Asking, namespace: str) -> None:
+    def __init__(self, ask: RawRequests, namespace: str) -> None:
         self._ask = ask
         self.namespace = namespace
         self.kind = f"of-{namespace}"
@@ -58,12 +58,12 @@ class Storage:
 
 
 @pytest.fixture
-async def storage(ask: Asking, namespace: str, pods: str) -> Storage:
+async def storage(ask: RawRequests, namespace: str, pods: str) -> Storage:
     del pods
     return Storage(ask, namespace)
 
 
-async def test_what_is_in_use_is_kept_until_nobody_needs_it(ask: Asking, storage: Storage, pods: str) -> None:
+async def test_what_is_in_use_is_kept_until_nobody_needs_it(ask: RawRequests, storage: Storage, pods: str) -> None:
     assert (await storage.volume()).meta["finalizers"] == ["kubernetes.io/pv-protection"]
     free = await storage.until_phase(storage.volume_path, "Available")
     assert "lastPhaseTransitionTime" in free["status"]
@@ -90,7 +90,7 @@ async def test_what_is_in_use_is_kept_until_nobody_needs_it(ask: Asking, storage
     await storage.until_gone(storage.volume_path)
 
 
-async def test_a_volume_outlives_its_claim_if_it_shall_be_retained(ask: Asking, storage: Storage) -> None:
+async def test_a_volume_outlives_its_claim_if_it_shall_be_retained(ask: RawRequests, storage: Storage) -> None:
     await storage.volume(persistentVolumeReclaimPolicy="Retain")
     await storage.claim("c", storage.kind)
     await storage.until_phase(f"{storage.claims}/c", "Bound")
@@ -101,7 +101,7 @@ async def test_a_volume_outlives_its_claim_if_it_shall_be_retained(ask: Asking, 
     await storage.until_gone(storage.volume_path)
 
 
-async def test_a_claim_that_gets_nothing_is_told_why(ask: Asking, storage: Storage) -> None:
+async def test_a_claim_that_gets_nothing_is_told_why(ask: RawRequests, storage: Storage) -> None:
     waits = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
     await ask("POST", CLASSES, {"metadata": {"name": storage.kind}, **waits})
     none = "no persistent volumes available for this claim and no storage class is set"

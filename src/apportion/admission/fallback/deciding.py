@@ -18,7 +18,7 @@ from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.request import Request
 
 
-class Outcome(enum.Enum):
+class FallbackOutcome(enum.Enum):
     """How a pod is answered; WAIT is no answer yet."""
 
     PLACED = "placed"
@@ -46,7 +46,7 @@ class Case:
 class Decision:
     """`steps` down; `promise` must be written before the answer is given."""
 
-    outcome: Outcome
+    outcome: FallbackOutcome
     steps: int = 0
     promise: Promise | None = None
     node: NodeName = NO_NODE
@@ -54,7 +54,7 @@ class Decision:
     """For RETRY: the reason, unless promises hold the devices."""
 
 
-WAITING = Decision(Outcome.WAIT)
+WAITING = Decision(FallbackOutcome.WAIT)
 
 
 def judge(occupancy: Occupancy, case: Case, now: float) -> Decision:
@@ -66,16 +66,16 @@ def judge(occupancy: Occupancy, case: Case, now: float) -> Decision:
             node, held = statement.node, pieces(statement)
             statement.undo(occupancy.fleet)
             if case.dry_run:
-                return Decision(Outcome.PLACED, steps, node=node)
+                return Decision(FallbackOutcome.PLACED, steps, node=node)
             promise = Promise(case.id, now, kind(case, request), node, steps, dict(request.resources), held)
             occupancy.promise(promise)
-            return Decision(Outcome.PLACED, steps, promise, node)
+            return Decision(FallbackOutcome.PLACED, steps, promise, node)
         undecided = steps < case.steps or case.options.at_end == REJECT
         if undecided and occupancy.fits_but_for_promises(request):
             return WAITING
     if case.options.at_end == REJECT:
-        return Decision(Outcome.REJECT, case.steps)
-    return Decision(Outcome.PEND, case.steps)
+        return Decision(FallbackOutcome.REJECT, case.steps)
+    return Decision(FallbackOutcome.PEND, case.steps)
 
 
 def kind(case: Case, request: Request) -> str:

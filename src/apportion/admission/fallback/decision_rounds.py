@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from apportion.admission.fallback import deciding, promises
-from apportion.admission.fallback.deciding import WAITING, Case, Decision, Outcome
+from apportion.admission.fallback.deciding import WAITING, Case, Decision, FallbackOutcome
 from apportion.admission.fallback.occupancy import Occupancy
 from apportion.admission.fallback.promise_store import PromiseStore
 from apportion.admission.fallback.promises import Ages, StoredPromises
 from apportion.admission.fallback.recent_pods import RecentPods
 from apportion.apis import kinds
 from apportion.apis.errors import InputError
-from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
@@ -40,7 +40,7 @@ MOST_NODES_ASKED = 8
 """With more nodes than this in question the informers' view is good enough: one of many is free soon anyway."""
 CALL_SECONDS = 4.0
 AGAIN_SECONDS = 0.2
-FAILED = Decision(Outcome.RETRY, trouble="no decision is possible at present, see the log of the webhook")
+FAILED = Decision(FallbackOutcome.RETRY, trouble="no decision is possible at present, see the log of the webhook")
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class DecisionRounds:
             self._ages.look(stored)
         self._next_end = self._ages.next_end(stored)
         for entry, decision in zip(entries, decisions, strict=True):
-            if decision.outcome is not Outcome.WAIT:
+            if decision.outcome is not FallbackOutcome.WAIT:
                 entry.give(decision)
 
     def _decide_all(
@@ -184,7 +184,7 @@ class DecisionRounds:
                 _Doubt(entry.case, *self._occupancy.holders(entry.case.request(steps), MOST_NODES_ASKED))
                 for entry, decision in zip(entries, decisions, strict=True)
                 if _falls(decision)
-                for steps in range(decision.steps + (decision.outcome is not Outcome.PLACED))
+                for steps in range(decision.steps + (decision.outcome is not FallbackOutcome.PLACED))
             ]
         return decisions, doubts, stored
 
@@ -209,7 +209,7 @@ class DecisionRounds:
     def _decide(self, case: Case, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
         given = stored.of(case.id)
         if given is not None:  # written before, but the answer was lost
-            return Decision(Outcome.PLACED, given.steps, given, given.node), stored
+            return Decision(FallbackOutcome.PLACED, given.steps, given, given.node), stored
         homes = self._occupancy.fleet.pod_nodes
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}
         if case.stale or stored.full:
@@ -236,20 +236,20 @@ class DecisionRounds:
         While it is asked our own view moves on, so what is marked is the pod on the node where the decision saw it:
         a pod that has left since is no reason to wait, but the decision no longer counts.
         """
-        asked = dict.fromkeys(node for doubt in doubts if doubt.holders for node in ("", *doubt.nodes))
+        asked = dict.fromkeys(node for doubt in doubts if doubt.holders for node in (NO_NODE, *doubt.nodes))
         present = {node: await self._present(node) for node in asked}
         found = False
         for case, nodes, holders in doubts:
-            there = set().union(*(present.get(node, ()) for node in ("", *nodes)))
+            there = set[PodUID]().union(*(present.get(node, ()) for node in (NO_NODE, *nodes)))
             gone = {uid: node for uid, node in holders.items() if uid not in there}
             case.stale |= gone
             found = found or bool(gone)
         return found
 
-    async def _present(self, node: str) -> set[str]:
+    async def _present(self, node: NodeName) -> set[PodUID]:
         """Pods of a node that still hold something, as the server knows them; of no node: those not bound yet."""
         listing = await self._client.list(kinds.PODS, fields=f"spec.nodeName={node}", into=Pod)
-        return {pod.metadata.uid for pod in listing.items if not ended(pod)}
+        return {PodUID(pod.metadata.uid) for pod in listing.items if not ended(pod)}
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._recent.changed(old, new)
@@ -259,8 +259,8 @@ class DecisionRounds:
         now = asyncio.get_running_loop().time()
         for entry in self._open:
             if entry.until <= now:
-                entry.give(Decision(Outcome.RETRY))
+                entry.give(Decision(FallbackOutcome.RETRY))
 
 
 def _falls(decision: Decision) -> bool:
-    return decision.outcome in {Outcome.PEND, Outcome.REJECT} or decision.steps > 0
+    return decision.outcome in {FallbackOutcome.PEND, FallbackOutcome.REJECT} or decision.steps > 0

@@ -19,11 +19,12 @@ import msgspec
 from apportion.admission.fallback.promises import Promise
 from apportion.apis import names
 from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core import cycle
-from apportion.core.changes import Happened
-from apportion.core.facts import Reservation, SlicePlacement
+from apportion.core import group_decision
+from apportion.core.cluster_changes import Happened
 from apportion.core.filters import nodes as node_rules
+from apportion.core.fleet_facts import Reservation
 from apportion.core.policies import FIRST_FIT, FRAGMENTATION, Policy
 from apportion.core.statement import Statement
 from apportion.view.view import View
@@ -37,13 +38,13 @@ class Occupancy:
         self.fleet = view.fleet
         self._changes = view.changes.reader()
         self._plain, self._graded = Policy(FIRST_FIT), Policy(FRAGMENTATION)
-        self._unbound: dict[str, tuple[tuple[str, int], Request]] = {}  # uid -> age, request
-        self._assumed: dict[str, Statement] = {}  # unbound pods that have a place, in the order of their age
-        self._left: dict[str, str] = {}  # pods that had one and wait no longer -> its node
-        self._promised: dict[str, Promise] = {}
+        self._unbound: dict[PodUID, tuple[tuple[str, int], Request]] = {}  # age, request
+        self._assumed: dict[PodUID, Statement] = {}  # unbound pods that have a place, in the order of their age
+        self._left: dict[PodUID, NodeName] = {}  # pods that had one and wait no longer -> its node
+        self._promised: dict[str, Promise] = {}  # by id
         self._arrivals = itertools.count()
         self._youngest = ("", 0)
-        self._fresh: dict[str, None] = {}  # younger than all that were assumed
+        self._fresh: dict[PodUID, None] = {}  # younger than all that were assumed
         self._stale = True
         # devices -> none left, as long as the fleet stays the same
         self._gone: dict[tuple[tuple[str, int], ...], bool] = {}
@@ -64,7 +65,7 @@ class Occupancy:
 
     def place(self, request: Request) -> Statement | None:
         """Put a pod on a node that can take it now; `undo` of the statement takes it back. Gates do not matter here."""
-        return cycle.place(self.fleet, request, self._graded if request.slices else self._plain)
+        return group_decision.place(self.fleet, request, self._graded if request.slices else self._plain)
 
     def fits_but_for_promises(self, request: Request) -> bool:
         if not self._promised or self._devices_are_gone(request):
@@ -104,7 +105,7 @@ class Occupancy:
 
     # Pods without a node
 
-    def _waiting_changed(self, uid: str, waiting: WaitingPod | None) -> None:
+    def _waiting_changed(self, uid: PodUID, waiting: WaitingPod | None) -> None:
         request = _asked(waiting) if waiting is not None else None
         if request is None or not wants_mig(request):
             self._leave(uid)
@@ -125,7 +126,7 @@ class Occupancy:
         self._unbound[uid] = (age, request)
         self._fresh[uid] = None
 
-    def _leave(self, uid: str) -> None:
+    def _leave(self, uid: PodUID) -> None:
         self._unbound.pop(uid, None)
         self._fresh.pop(uid, None)
         assumed = self._assumed.pop(uid, None)
@@ -154,7 +155,7 @@ class Occupancy:
         """A pod that went to the node where it was assumed to be changes nothing for others."""
         changes = [change for change in self._changes.take() if change.kind is not Happened.DISPLAY_CHANGED]
         for change in changes:
-            expected = change.kind is Happened.POD_CAME and self._left.pop(change.pod, None) == change.node
+            expected = change.kind is Happened.POD_CAME and self._left.pop(PodUID(change.pod), None) == change.node
             self._stale = self._stale or not expected
         self._stale = self._stale or bool(self._left)
         self._left.clear()
@@ -190,9 +191,9 @@ def pieces(statement: Statement) -> tuple[SlicePlacement, ...]:
 
 def without_volumes(request: Request) -> Request:
     """Volumes are not followed here: a pod does not fall back because of them."""
-    if not request.rules.claims:
+    if not request.rules.volume_claims:
         return request
-    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, claims=()))
+    return msgspec.structs.replace(request, rules=msgspec.structs.replace(request.rules, volume_claims=()))
 
 
 def _asked(waiting: WaitingPod) -> Request | None:

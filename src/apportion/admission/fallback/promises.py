@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from apportion.apis.identities import NodeName
-from apportion.core.facts import SlicePlacement
+from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.placements import SlicePlacement
 
 MOST_PROMISES = 500
 MOST_BYTES = 700_000
@@ -106,7 +106,7 @@ class Sighting(NamedTuple):
     created: float
 
 
-Sightings = Mapping[str, Mapping[str, Sighting]]
+Sightings = Mapping[str, Mapping[PodUID, Sighting]]
 """By kind of promise, then by pod uid; pods that are gone again count too, for a while."""
 
 CLOCK_SKEW = 30.0
@@ -119,7 +119,7 @@ def kind_of(namespace: str, owner: str, name: str, devices: Mapping[str, int]) -
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
 
 
-def brief(uid: str) -> str:
+def brief(uid: PodUID) -> str:
     return hashlib.sha256(uid.encode()).hexdigest()[:10]
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from apportion.admission.fallback.occupancy import devices, wants_mig
 from apportion.admission.fallback.promises import Sighting, kind_of
+from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.view.requests import read
 
@@ -17,14 +18,14 @@ class RecentPods:
     """Receives pods from an informer."""
 
     def __init__(self) -> None:
-        self.sightings: dict[str, dict[str, Sighting]] = {}
-        self._kinds: dict[str, str] = {}  # pod uid -> kind of its promise
-        self._gone: dict[str, float] = {}  # pod uid -> when it went
+        self.sightings: dict[str, dict[PodUID, Sighting]] = {}
+        self._kinds: dict[PodUID, str] = {}  # the kind of its promise
+        self._gone: dict[PodUID, float] = {}  # when it was deleted
 
     def changed(self, old: Pod | None, new: Pod | None) -> None:
         subject = new or old
         assert subject is not None
-        uid = subject.metadata.uid
+        uid = PodUID(subject.metadata.uid)
         if new is not None and uid not in self._kinds:
             self._remember(new)
         if new is None and uid in self._kinds:
@@ -47,8 +48,9 @@ class RecentPods:
         meta = pod.metadata
         kind = kind_of(meta.namespace, request.owner or "", meta.generate_name or meta.name, devices(request))
         version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-        self._kinds[meta.uid] = kind
-        self.sightings.setdefault(kind, {})[meta.uid] = Sighting(version, _seconds(meta.creation_timestamp))
+        uid = PodUID(meta.uid)
+        self._kinds[uid] = kind
+        self.sightings.setdefault(kind, {})[uid] = Sighting(version, _seconds(meta.creation_timestamp))
 
 
 def _seconds(timestamp: str | None) -> float:

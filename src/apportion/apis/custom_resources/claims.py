@@ -86,7 +86,7 @@ class AllocationClaim(Wire, kw_only=True):
         return self.status.state or CREATED
 
 
-def claim_name(pod_uid: str, container: str, index: int) -> ClaimName:
+def claim_name(pod_uid: PodUID, container: str, index: int) -> ClaimName:
     """Longer than 63 characters, so good as a name and never as a label value."""
     return ClaimName(f"{pod_uid}-{container}-{index}")
 
@@ -105,7 +105,8 @@ def state_condition(state: str, *, now: str, generation: int = 0, message: str |
 
 def new_claim(
     *,
-    name: str,
+    name: ClaimName,
+    namespace: str,
     profile: str,
     gpu_uuid: DeviceUUID,
     start: int,
@@ -113,7 +114,6 @@ def new_claim(
     nodename: NodeName,
     pod: PodReference,
     containers: list[str],
-    namespace: str = names.DAS_NAMESPACE,
 ) -> AllocationClaim:
     """A claim as the scheduler creates it; the API server gives it its first state."""
     return AllocationClaim(

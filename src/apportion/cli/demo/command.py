@@ -21,7 +21,7 @@ from rich.table import Table
 
 from apportion.cli.demo import workloads
 from apportion.cli.demo.observation import Observation
-from apportion.cli.demo.rendering import Painter
+from apportion.cli.demo.rendering import DemoPainter
 from apportion.cli.demo.steps import Demo, Step
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Screen:
         self._console = Console(quiet=quiet)
         if not self._console.is_terminal:
             self._console = Console(quiet=quiet, width=PLAIN_WIDTH, no_color=True)
-        self._painter = Painter()
+        self._painter = DemoPainter()
         self._picture = picture
         self._started = time.monotonic()
         self._steps: list[Step] = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from apportion.cli.demo.steps import Step
 
 
-class Painter(drawing.Painter):
+class DemoPainter(drawing.Painter):
     """Draws the demo."""
 
     def screen(self, steps: list[Step], shown: Scene) -> RenderableType:

@@ -22,7 +22,7 @@ from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
 from apportion.core.grid import Grid
 from apportion.core.node import MILLI, NodeState
-from apportion.core.placement.demand import product_of
+from apportion.core.placement.fragmentation_tables import product_of
 from apportion.core.placement.node_placement import placement
 from apportion.core.placement.request_mix import products_of
 from apportion.core.policies import Policy

@@ -81,7 +81,7 @@ class NodeReasons:
 
     def _looks_beyond_the_node(self) -> bool:
         """A change on one node can change the result for another."""
-        return bool(self.request.rules.about_pods or self.request.rules.claims or self.fleet.apart)
+        return bool(self.request.rules.about_pods or self.request.rules.volume_claims or self.fleet.apart)
 
 
 def fits(survey: NodeReasons, name: NodeName, request: Request) -> bool:

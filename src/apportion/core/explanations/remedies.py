@@ -16,8 +16,8 @@ from apportion.apis import names, profiles
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
-from apportion.core.facts import GpuFacts, NodeFacts
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import GpuFacts, NodeFacts
 from apportion.core.node import MILLI, NodeState
 from apportion.core.refusals import Remedy
 

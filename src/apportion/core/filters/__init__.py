@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core.filters import gpus, nodes, podaffinity, resources, spread, storage
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
 
-__all__ = ["Checks", "FilterResult", "feasible", "reason_against"]
+__all__ = ["Checks", "FilterResult", "feasible"]
 
 
 class FilterResult(NamedTuple):
-    nodes: tuple[str, ...]
-    reasons: Mapping[str, Reason]
+    nodes: tuple[NodeName, ...]
+    reasons: Mapping[NodeName, Reason]
 
 
 class Checks:
@@ -31,7 +32,7 @@ class Checks:
     def __init__(self, fleet: Fleet, request: Request) -> None:
         self._fleet = fleet
         self._request = request
-        self._everywhere = storage.anywhere(fleet, request) if request.rules.claims else None
+        self._everywhere = storage.anywhere(fleet, request) if request.rules.volume_claims else None
         self._spread = spread.prepare(fleet, request) if request.rules.spread else ()
         self._neighbours = podaffinity.prepare(fleet, request)
 
@@ -45,7 +46,7 @@ class Checks:
         if facts is None:
             return Reason(Code.WRONG_NODE)
         reason = nodes.against(node, request) or resources.against(node, request) or self._everywhere
-        if reason is None and request.rules.claims:
+        if reason is None and request.rules.volume_claims:
             reason = storage.against(self._fleet, node, request)
         if reason is None and self._spread:
             reason = spread.against(facts, self._spread)
@@ -56,8 +57,8 @@ class Checks:
 
 def feasible(fleet: Fleet, request: Request) -> FilterResult:
     checks = Checks(fleet, request)
-    fitting: list[str] = []
-    reasons: dict[str, Reason] = {}
+    fitting: list[NodeName] = []
+    reasons: dict[NodeName, Reason] = {}
     for node in fleet:
         reason = checks.against(node)
         if reason is None:
@@ -65,7 +66,3 @@ def feasible(fleet: Fleet, request: Request) -> FilterResult:
         else:
             reasons[node.name] = reason
     return FilterResult(tuple(fitting), reasons)
-
-
-def reason_against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
-    return Checks(fleet, request).against(node)

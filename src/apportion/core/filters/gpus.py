@@ -12,7 +12,7 @@ from apportion.apis import names
 from apportion.apis.request import Request
 from apportion.core.filters import resources
 from apportion.core.grid import Grid
-from apportion.core.ledger import Gpu
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.core.placement import slice_search
 from apportion.core.reasons import Code, Reason
@@ -82,7 +82,7 @@ def sliceable(node: NodeState) -> list[tuple[Grid, int]]:
     return [(gpu.grid, gpu.state) for gpu in sliceable_gpus(node)]
 
 
-def sliceable_gpus(node: NodeState) -> list[Gpu]:
+def sliceable_gpus(node: NodeState) -> list[GpuLedger]:
     return [gpu for gpu in node.gpus.values() if gpu.takes_slices]
 
 

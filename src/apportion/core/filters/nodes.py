@@ -6,7 +6,7 @@ from apportion.apis.noderules import HostPort
 from apportion.apis.nodes import Taint
 from apportion.apis.request import Request
 from apportion.apis.taints import CORDON, tolerated, untolerated
-from apportion.core.facts import NodeFacts
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from apportion.apis.pods import PodAffinityTerm
 from apportion.apis.request import Request
-from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.reasons import Code, Reason
 
 Pair = tuple[str, str]

@@ -30,13 +30,6 @@ def against_gpu_resources(node: NodeState, request: Request) -> Reason | None:
     return None
 
 
-def shortages(node: NodeState, request: Request) -> list[Reason]:
-    """Everything that the node has too little of, as kube-scheduler counts it."""
-    missing = [] if node.free(PODS) >= 1 else [Reason(Code.PODS, PODS, 1, node.free(PODS), _total(node, PODS))]
-    reasons = (short_of(node, resource, need) for resource, need in request.resources.items())
-    return missing + [reason for reason in reasons if reason is not None]
-
-
 def told_by_gpus(resource: str, request: Request) -> bool:
     if request.slices:
         return resource.startswith(names.SLICE_PREFIX) or resource == names.GPU_MEMORY

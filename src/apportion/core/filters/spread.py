@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from apportion.apis.pods import SpreadConstraint
 from apportion.apis.request import Request
-from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
 

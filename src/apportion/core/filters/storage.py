@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from apportion.apis.request import Request
-from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
-from apportion.core.volumes import NO_PROVISIONER, ClaimFacts, Storage, VolumeFacts
+from apportion.core.volumes import NO_PROVISIONER, Storage, VolumeClaimFacts, VolumeFacts
 
 ONCE_PER_POD = "ReadWriteOncePod"
 ZONE_LABELS = (
@@ -19,22 +19,22 @@ ZONE_LABELS = (
 
 
 def anywhere(fleet: Fleet, request: Request) -> Reason | None:
-    """What about the pod's claims rules out every node."""
+    """What about the pod's volume claims rules out every node."""
     storage = fleet.storage
     if storage is None:
         return None
-    for name in request.rules.claims:
+    for name in request.rules.volume_claims:
         key = f"{request.namespace}/{name}"
-        claim = storage.claims.get(key)
+        volume_claim = storage.volume_claims.get(key)
         # What was chosen for another pod and is not visible yet may still fail, so no other pod relies on it.
-        if claim is None or claim.deleting or key in storage.chosen:
+        if volume_claim is None or volume_claim.deleting or key in storage.chosen:
             return Reason(Code.VOLUME_CLAIM, name)
-        if claim.volume:
-            if claim.volume not in storage.volumes:
+        if volume_claim.volume:
+            if volume_claim.volume not in storage.volumes:
                 return Reason(Code.VOLUME_CLAIM, name)
-        elif not _waits(storage, claim):
+        elif not _waits(storage, volume_claim):
             return Reason(Code.VOLUME_CLAIM, name)
-        if ONCE_PER_POD in claim.access_modes and _in_use(fleet, request, name):
+        if ONCE_PER_POD in volume_claim.access_modes and _in_use(fleet, request, name):
             return Reason(Code.VOLUME_BUSY, name)
     return None
 
@@ -44,31 +44,33 @@ def against(fleet: Fleet, node: NodeState, request: Request) -> Reason | None:
     if storage is None or node.facts is None:
         return None
     taken = _chosen(storage)
-    # Small claims first, as the volume binder matches them, so that a large volume is kept for a large claim.
-    claims = [(name, storage.claims[f"{request.namespace}/{name}"]) for name in request.rules.claims]
-    for name, claim in sorted(claims, key=lambda entry: entry[1].size):
-        if claim.volume:
-            if not _reachable(storage.volumes[claim.volume], node.facts):
+    # Small volume claims first, as the volume binder matches them, so that a large volume is kept for a large one.
+    claims = [(name, storage.volume_claims[f"{request.namespace}/{name}"]) for name in request.rules.volume_claims]
+    for name, volume_claim in sorted(claims, key=lambda entry: entry[1].size):
+        if volume_claim.volume:
+            if not _reachable(storage.volumes[volume_claim.volume], node.facts):
                 return Reason(Code.VOLUME_NODE, name)
             continue
-        if claim.selected_node and claim.selected_node != node.facts.name:
+        if volume_claim.selected_node and volume_claim.selected_node != node.facts.name:
             return Reason(Code.VOLUME_NODE, name)
-        match = _matching(storage, f"{request.namespace}/{name}", claim, node.facts, taken)
+        match = _matching(storage, f"{request.namespace}/{name}", volume_claim, node.facts, taken)
         if match is not None:
             taken.add(match)
-        elif not _provisioned(storage, claim, node.facts):
+        elif not _provisioned(storage, volume_claim, node.facts):
             return Reason(Code.VOLUME_NODE, name)
     return None
 
 
 def volumes_for(storage: Storage, request: Request, facts: NodeFacts) -> dict[str, str | None]:
-    """Which ready-made volume each unbound claim of the pod gets on this node; None where one is provisioned."""
+    """Which ready-made volume each unbound volume claim of the pod gets on this node; None where one is provisioned."""
     chosen: dict[str, str | None] = {}
-    claims = [(name, storage.claims.get(f"{request.namespace}/{name}")) for name in request.rules.claims]
-    unbound = [(name, claim) for name, claim in claims if claim is not None and not claim.volume]
-    for name, claim in sorted(unbound, key=lambda entry: entry[1].size):
+    claims = [(name, storage.volume_claims.get(f"{request.namespace}/{name}")) for name in request.rules.volume_claims]
+    unbound = [
+        (name, volume_claim) for name, volume_claim in claims if volume_claim is not None and not volume_claim.volume
+    ]
+    for name, volume_claim in sorted(unbound, key=lambda entry: entry[1].size):
         taken = _chosen(storage) | {volume for volume in chosen.values() if volume}
-        chosen[name] = _matching(storage, f"{request.namespace}/{name}", claim, facts, taken)
+        chosen[name] = _matching(storage, f"{request.namespace}/{name}", volume_claim, facts, taken)
     return chosen
 
 
@@ -76,14 +78,14 @@ def _chosen(storage: Storage) -> set[str]:
     return {choice.volume for choice in storage.chosen.values() if choice.volume}
 
 
-def _waits(storage: Storage, claim: ClaimFacts) -> bool:
-    kind = storage.classes.get(claim.storage_class)
+def _waits(storage: Storage, volume_claim: VolumeClaimFacts) -> bool:
+    kind = storage.classes.get(volume_claim.storage_class)
     return kind is not None and kind.waits_for_pod
 
 
 def _in_use(fleet: Fleet, request: Request, name: str) -> bool:
     return any(
-        pod.uid != request.uid and pod.namespace == request.namespace and name in pod.rules.claims
+        pod.uid != request.uid and pod.namespace == request.namespace and name in pod.rules.volume_claims
         for node in fleet
         for pod in node.pods.values()
     )
@@ -98,12 +100,14 @@ def _reachable(volume: VolumeFacts, facts: NodeFacts) -> bool:
     return all(facts.labels.get(key) in allowed for key, allowed in zones.items())
 
 
-def _matching(storage: Storage, key: str, claim: ClaimFacts, facts: NodeFacts, taken: set[str]) -> str | None:
-    """The smallest volume that would serve this claim on this node; one reserved for it comes first."""
+def _matching(
+    storage: Storage, key: str, volume_claim: VolumeClaimFacts, facts: NodeFacts, taken: set[str]
+) -> str | None:
+    """The smallest volume that would serve this volume claim on this node; one reserved for it comes first."""
     best: tuple[bool, int, str] | None = None
     for name, volume in storage.volumes.items():
         reserved = volume.claim == key
-        if name in taken or (volume.claim and not reserved) or not _suits(volume, claim, reserved=reserved):
+        if name in taken or (volume.claim and not reserved) or not _suits(volume, volume_claim, reserved=reserved):
             continue
         if volume.node_affinity is not None and not volume.node_affinity.matches(facts.name, facts.labels):
             continue
@@ -112,20 +116,20 @@ def _matching(storage: Storage, key: str, claim: ClaimFacts, facts: NodeFacts, t
     return best[2] if best else None
 
 
-def _suits(volume: VolumeFacts, claim: ClaimFacts, *, reserved: bool) -> bool:
-    if volume.volume_mode != claim.volume_mode or volume.size < claim.size:
+def _suits(volume: VolumeFacts, volume_claim: VolumeClaimFacts, *, reserved: bool) -> bool:
+    if volume.volume_mode != volume_claim.volume_mode or volume.size < volume_claim.size:
         return False
     if reserved:
         return True
-    if volume.phase != "Available" or volume.storage_class != claim.storage_class:
+    if volume.phase != "Available" or volume.storage_class != volume_claim.storage_class:
         return False
-    if claim.selector is not None and not claim.selector.matches(volume.labels):
+    if volume_claim.selector is not None and not volume_claim.selector.matches(volume.labels):
         return False
-    return set(claim.access_modes) <= set(volume.access_modes)
+    return set(volume_claim.access_modes) <= set(volume.access_modes)
 
 
-def _provisioned(storage: Storage, claim: ClaimFacts, facts: NodeFacts) -> bool:
-    kind = storage.classes.get(claim.storage_class)
+def _provisioned(storage: Storage, volume_claim: VolumeClaimFacts, facts: NodeFacts) -> bool:
+    kind = storage.classes.get(volume_claim.storage_class)
     if kind is None or kind.provisioner in {"", NO_PROVISIONER}:
         return False
     return not kind.allowed_topologies or any(

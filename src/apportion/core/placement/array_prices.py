@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apportion.apis.request import Request
-from apportion.core.placement.demand import Demand
+from apportion.core.placement.fragmentation_tables import FragmentationTables
 from apportion.core.placement.node_prices import (
     BALANCE_MICRO,
     FIT_MICRO_PER_MILLI,
@@ -41,28 +41,28 @@ from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, Po
 Flags = npt.NDArray[np.bool_]
 
 _sum = np.add.reduce  # what `sum` calls in the end
-_LOST, _STRANDED, _SHAPES = 0, 1, 2  # columns of what `usability` gives
+_LOST, _STRANDED, _TYPICAL = 0, 1, 2  # columns of what `usability` gives
 
 
 def usability(nodes: NodeTable, rows: Numbers, policy: Policy) -> Numbers:
     """How usable nodes are for the usual requests: needed by every price on them, so they are kept.
 
     For each node the milli-GPU that the requests cannot use, times their weights; the milli-GPU that its CPU cannot
-    serve; for each shape of request the GPUs that have room for it, and the milli-GPU on these.
+    serve; for each typical request the GPUs that have room for it, and the milli-GPU on these.
     """
     if policy.name != FRAGMENTATION:
-        return np.zeros((len(rows), _SHAPES), np.int64)
-    tables, demand = _tables(policy.demand, nodes.products), policy.demand
+        return np.zeros((len(rows), _TYPICAL), np.int64)
+    arrays, tables = _arrays(policy.tables, nodes.products), policy.tables
     numbers, left = nodes.numbers.take(rows, axis=0), nodes.left.take(rows, axis=0)[:, :, None]
-    fits = left >= tables.milli
+    fits = left >= arrays.milli
     fitting, usable = _sum(fits, axis=1, dtype=np.int64), _sum(fits * left, axis=1)
     cpu, gpu = numbers[:, CPU], numbers[:, GPU]
-    weights = tables.weights[numbers[:, PRODUCT], tables.steps.searchsorted(cpu, side="right")]
-    found = np.empty((len(rows), _SHAPES + 2 * len(demand.shapes)), np.int64)
-    found[:, _LOST] = demand.total * gpu - _sum((fitting >= tables.gpus) * usable * weights, axis=1)
-    found[:, _STRANDED] = _stranded(gpu, cpu, demand)
-    found[:, _SHAPES : _SHAPES + len(demand.shapes)] = fitting
-    found[:, _SHAPES + len(demand.shapes) :] = usable
+    weights = arrays.weights[numbers[:, PRODUCT], arrays.steps.searchsorted(cpu, side="right")]
+    found = np.empty((len(rows), _TYPICAL + 2 * len(tables.typical)), np.int64)
+    found[:, _LOST] = tables.total * gpu - _sum((fitting >= arrays.gpus) * usable * weights, axis=1)
+    found[:, _STRANDED] = _stranded(gpu, cpu, tables)
+    found[:, _TYPICAL : _TYPICAL + len(tables.typical)] = fitting
+    found[:, _TYPICAL + len(tables.typical) :] = usable
     return found
 
 
@@ -83,8 +83,9 @@ def prices(
     return (np.where(numbers[:, IDLE] >= whole, found, never) if whole else found), 0
 
 
-class _Tables(NamedTuple):
-    """A `Demand` as arrays. `weights` go by product, step of CPU and shape; no weight where a product is not open."""
+class _Arrays(NamedTuple):
+    """`FragmentationTables` as arrays. `weights` go by product, step of CPU and typical request; they are 0 where the
+    request is not open to the product."""
 
     remainder: Numbers
     milli: Numbers
@@ -95,23 +96,23 @@ class _Tables(NamedTuple):
 
 
 def _whole_prices(numbers: Numbers, known: Numbers, request: Request, policy: Policy, products: list[str]) -> Numbers:
-    """With so many whole GPUs taken; a free GPU has room for every shape, so all counts fall alike."""
+    """With so many whole GPUs taken; a free GPU has room for every request, so all counts fall alike."""
     whole = request.whole_gpus
     cpu, gpu = numbers[:, CPU] - cpu_of(request), numbers[:, GPU] - MILLI * whole
     if policy.name != FRAGMENTATION:
         return _by_policy(policy, numbers, STEP * gpu if whole else cpu, gpus=bool(whole))
-    demand = policy.demand
-    tables, shapes = _tables(demand, products), len(demand.shapes)
-    fitting = known[:, _SHAPES : _SHAPES + shapes] - whole
-    usable = known[:, _SHAPES + shapes :] - MILLI * whole
-    weights = tables.weights[numbers[:, PRODUCT], tables.steps.searchsorted(cpu, side="right")]
-    lost = demand.total * gpu - _sum((fitting >= tables.gpus) * usable * weights, axis=1)
-    price = _fragmentation(numbers, cpu, gpu, lost - known[:, _LOST], demand)
+    tables = policy.tables
+    arrays, typical = _arrays(tables, products), len(tables.typical)
+    fitting = known[:, _TYPICAL : _TYPICAL + typical] - whole
+    usable = known[:, _TYPICAL + typical :] - MILLI * whole
+    weights = arrays.weights[numbers[:, PRODUCT], arrays.steps.searchsorted(cpu, side="right")]
+    lost = tables.total * gpu - _sum((fitting >= arrays.gpus) * usable * weights, axis=1)
+    price = _fragmentation(numbers, cpu, gpu, lost - known[:, _LOST], tables)
     if whole:
-        price += SLOTS * whole * (demand.remainder[MILLI] - demand.remainder[0])
-        price += STRANDING_MICRO_PER_MILLI * (_stranded(gpu, cpu, demand) - known[:, _STRANDED])
-        if demand.scarcity:
-            price += tables.scarcity[numbers[:, PRODUCT]] * (MILLI * whole) // (2 * MILLI)
+        price += SLOTS * whole * (tables.remainder[MILLI] - tables.remainder[0])
+        price += STRANDING_MICRO_PER_MILLI * (_stranded(gpu, cpu, tables) - known[:, _STRANDED])
+        if tables.scarcity:
+            price += arrays.scarcity[numbers[:, PRODUCT]] * (MILLI * whole) // (2 * MILLI)
     return price
 
 
@@ -153,36 +154,38 @@ def _share_prices(
     if policy.name != FRAGMENTATION:
         # A share too small to show in milli leaves nothing that was touched, as the plain path has it.
         return _by_policy(policy, numbers, STEP * np.where(taken == 0, 0, after) + gpu, gpus=True)
-    demand = policy.demand
-    tables, shapes, known = _tables(demand, products), len(demand.shapes), known[:, None, :]
+    tables = policy.tables
+    arrays, typical, known = _arrays(tables, products), len(tables.typical), known[:, None, :]
     cpu = numbers[:, :, CPU] - cpu_of(request)
-    was, now = left[:, :, None] >= tables.milli, after[:, :, None] >= tables.milli
-    fitting = known[:, :, _SHAPES : _SHAPES + shapes] - (was ^ now)  # a GPU only loses by a share
-    usable = known[:, :, _SHAPES + shapes :] - was * left[:, :, None] + now * after[:, :, None]
-    weights = tables.weights[numbers[:, :, PRODUCT], tables.steps.searchsorted(cpu, side="right")]
-    lost = demand.total * gpu - _sum((fitting >= tables.gpus) * usable * weights, axis=2)
-    price = _fragmentation(numbers, cpu, gpu, lost - known[:, :, _LOST], demand)
-    price += SLOTS * (tables.remainder[left] - tables.remainder[after])
-    more = _stranded(gpu, cpu, demand) - known[:, :, _STRANDED]
+    was, now = left[:, :, None] >= arrays.milli, after[:, :, None] >= arrays.milli
+    fitting = known[:, :, _TYPICAL : _TYPICAL + typical] - (was ^ now)  # a GPU only loses by a share
+    usable = known[:, :, _TYPICAL + typical :] - was * left[:, :, None] + now * after[:, :, None]
+    weights = arrays.weights[numbers[:, :, PRODUCT], arrays.steps.searchsorted(cpu, side="right")]
+    lost = tables.total * gpu - _sum((fitting >= arrays.gpus) * usable * weights, axis=2)
+    price = _fragmentation(numbers, cpu, gpu, lost - known[:, :, _LOST], tables)
+    price += SLOTS * (arrays.remainder[left] - arrays.remainder[after])
+    more = _stranded(gpu, cpu, tables) - known[:, :, _STRANDED]
     price += np.where(taken != 0, STRANDING_MICRO_PER_MILLI * more, 0)
-    if demand.scarcity:
-        price += tables.scarcity[numbers[:, :, PRODUCT]] * taken // (2 * MILLI)
+    if tables.scarcity:
+        price += arrays.scarcity[numbers[:, :, PRODUCT]] * taken // (2 * MILLI)
     return price
 
 
-def _fragmentation(numbers: Numbers, cpu: Numbers, gpu: Numbers, waste: Numbers, demand: Demand) -> Numbers:
+def _fragmentation(
+    numbers: Numbers, cpu: Numbers, gpu: Numbers, waste: Numbers, tables: FragmentationTables
+) -> Numbers:
     """The part of the price that is the same for all kinds of request: waste, fit and balance."""
     gap = np.abs(cpu * numbers[..., ALL_GPU] - gpu * numbers[..., ALL_CPU])
-    price: Numbers = MILLI * waste // demand.total
+    price: Numbers = MILLI * waste // tables.total
     price += gpu * FIT_MICRO_PER_MILLI[0] // FIT_MICRO_PER_MILLI[1]
     price += BALANCE_MICRO * gap // numbers[..., BALANCE]
     return price
 
 
-def _stranded(gpu: Numbers, cpu: Numbers, demand: Demand) -> Numbers:
-    if not demand.cpu_per_gpu:
+def _stranded(gpu: Numbers, cpu: Numbers, tables: FragmentationTables) -> Numbers:
+    if not tables.cpu_per_gpu:
         return np.zeros_like(gpu)
-    beyond: Numbers = np.maximum(0, gpu - cpu * MILLI // demand.cpu_per_gpu)
+    beyond: Numbers = np.maximum(0, gpu - cpu * MILLI // tables.cpu_per_gpu)
     return beyond
 
 
@@ -200,29 +203,29 @@ def _by_policy(policy: Policy, numbers: Numbers, tight: Numbers, *, gpus: bool) 
     return price if policy.name == PACK else -price
 
 
-_known: list[tuple[Demand, list[str], int, _Tables]] = []
+_known: list[tuple[FragmentationTables, list[str], int, _Arrays]] = []
 
 
-def _tables(demand: Demand, products: list[str]) -> _Tables:
-    """The arrays of a `Demand`; made once, for the few that are in use at a time."""
-    for known, meant, count, tables in _known:
-        if known is demand and meant is products and count == len(products):
-            return tables
-    tables = _build(demand, products)
-    _known.insert(0, (demand, products, len(products), tables))
+def _arrays(tables: FragmentationTables, products: list[str]) -> _Arrays:
+    """The arrays of these tables; made once, for the few that are in use at a time."""
+    for known, meant, count, arrays in _known:
+        if known is tables and meant is products and count == len(products):
+            return arrays
+    arrays = _build(tables, products)
+    _known.insert(0, (tables, products, len(products), arrays))
     del _known[8:]
-    return tables
+    return arrays
 
 
-def _build(demand: Demand, products: list[str]) -> _Tables:
-    shapes = demand.shapes
-    open_to = [[s.products is None or product in s.products for s in shapes] for product in products]
-    weights = np.array(demand.weights, np.int64).reshape(1, len(demand.cpu_steps) + 1, len(shapes))
-    return _Tables(
-        remainder=np.array(demand.remainder, np.int64),
-        milli=np.array([shape.milli for shape in shapes], np.int64),
-        gpus=np.array([shape.gpus for shape in shapes], np.int64),
-        steps=np.array(demand.cpu_steps, np.int64),
-        weights=weights * np.array(open_to, np.int64).reshape(len(products), 1, len(shapes)),
-        scarcity=np.array([demand.scarcity.get(product, 0) for product in products], np.int64),
+def _build(tables: FragmentationTables, products: list[str]) -> _Arrays:
+    typical = tables.typical
+    open_to = [[each.products is None or product in each.products for each in typical] for product in products]
+    weights = np.array(tables.weights, np.int64).reshape(1, len(tables.cpu_steps) + 1, len(typical))
+    return _Arrays(
+        remainder=np.array(tables.remainder, np.int64),
+        milli=np.array([each.milli for each in typical], np.int64),
+        gpus=np.array([each.gpus for each in typical], np.int64),
+        steps=np.array(tables.cpu_steps, np.int64),
+        weights=weights * np.array(open_to, np.int64).reshape(len(products), 1, len(typical)),
+        scarcity=np.array([tables.scarcity.get(product, 0) for product in products], np.int64),
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from apportion.apis.identities import DeviceUUID, NodeName
-from apportion.apis.request import Request, SliceWant
-from apportion.core.facts import SlicePlacement
+from apportion.apis.placements import SlicePlacement
+from apportion.apis.request import Request, SliceRequest
 from apportion.core.filters import gpus as gpu_rules
 from apportion.core.grid import Grid, Shape
 from apportion.core.node import NodeState
@@ -17,19 +17,19 @@ from apportion.core.placement.node_prices import MILLI, ORDER
 from apportion.core.policies import PACK, SPREAD, Policy
 
 
-class Placement(msgspec.Struct, frozen=True):
+class NodePlacement(msgspec.Struct, frozen=True):
     """A pod's place on one node: new slices, whole GPUs (`devices`) or shares as (GPU, MiB)."""
 
     node: NodeName
     price: int
-    slices: tuple[tuple[SliceWant, SlicePlacement], ...] = ()
+    slices: tuple[tuple[SliceRequest, SlicePlacement], ...] = ()
     devices: tuple[DeviceUUID, ...] = ()
     shares: tuple[tuple[DeviceUUID, int], ...] = ()
 
 
 def placement(
-    node: NodeState, request: Request, policy: Policy, wants: Sequence[SliceWant] | None = None
-) -> Placement | None:
+    node: NodeState, request: Request, policy: Policy, wants: Sequence[SliceRequest] | None = None
+) -> NodePlacement | None:
     """The best place for the pod on this node by the policy, None if its GPUs cannot take it.
 
     `wants` are the slices that it still needs, if it holds others already.
@@ -40,14 +40,14 @@ def placement(
     return numbered_placement(node, request, option.price, option.gpus) if option is not None else None
 
 
-def numbered_placement(node: NodeState, request: Request, price: int, numbers: tuple[int, ...]) -> Placement:
+def numbered_placement(node: NodeState, request: Request, price: int, numbers: tuple[int, ...]) -> NodePlacement:
     """The placement of a share or of whole GPUs, the GPUs given by position."""
     gpus = list(node.shareable()) if numbers else []
     chosen = [gpus[number] for number in numbers] if gpus else []
     share = request.share
     if share is None:
-        return Placement(node.name, price, devices=tuple(gpu.uuid for gpu in chosen))
-    return Placement(node.name, price, shares=tuple((gpu.uuid, share.mib_on(gpu.memory_mib)) for gpu in chosen))
+        return NodePlacement(node.name, price, devices=tuple(gpu.uuid for gpu in chosen))
+    return NodePlacement(node.name, price, shares=tuple((gpu.uuid, share.mib_on(gpu.memory_mib)) for gpu in chosen))
 
 
 def slice_price(
@@ -84,7 +84,7 @@ def node_part(node: NodeState, policy: Policy) -> int:
     return ORDER * (share if policy.name == PACK else -share)
 
 
-def _slice_placement(node: NodeState, wants: Sequence[SliceWant], policy: Policy) -> Placement | None:
+def _slice_placement(node: NodeState, wants: Sequence[SliceRequest], policy: Policy) -> NodePlacement | None:
     gpus = gpu_rules.sliceable_gpus(node)
     priced = slice_price([(gpu.grid, gpu.state) for gpu in gpus], [want.profile for want in wants], policy)
     if priced is None:
@@ -95,4 +95,4 @@ def _slice_placement(node: NodeState, wants: Sequence[SliceWant], policy: Policy
         shape = gpus[index].grid.shape(want.profile)
         assert shape is not None
         placed.append((want, SlicePlacement(gpus[index].uuid, want.profile, start, shape.size)))
-    return Placement(node.name, node_part(node, policy) + price, tuple(placed))
+    return NodePlacement(node.name, node_part(node, policy) + price, tuple(placed))

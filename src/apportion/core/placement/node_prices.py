@@ -18,7 +18,7 @@ from typing import NamedTuple
 from apportion.apis.names import NVIDIA_GPU
 from apportion.apis.request import Request
 from apportion.core.node import CPU, MOST_CPU, NodeState
-from apportion.core.placement.demand import Demand, product_of
+from apportion.core.placement.fragmentation_tables import FragmentationTables, product_of
 from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, SPREAD, Policy
 
 SLOTS = 30
@@ -119,7 +119,7 @@ def _price(node: NodeState, before: Room, after: Room, request: Request, policy:
     if policy.name == FIRST_FIT:
         return 0
     if policy.name == FRAGMENTATION:
-        return _fragmentation(node, before, after, policy.demand)
+        return _fragmentation(node, before, after, policy.tables)
     tight = tightness(before, after, request)
     if policy.name == BEST_FIT:
         return tight
@@ -149,25 +149,25 @@ def emptiness(node: NodeState, before: Room, request: Request) -> int:
     return MILLI * before.cpu // total if total else 0
 
 
-def _fragmentation(node: NodeState, before: Room, after: Room, demand: Demand) -> int:
+def _fragmentation(node: NodeState, before: Room, after: Room, tables: FragmentationTables) -> int:
     product = product_of(node)
-    slots = sum(demand.remainder[milli] for milli in before.left) - sum(demand.remainder[milli] for milli in after.left)
-    waste = demand.unusable(after.cpu, after.left, product) - demand.unusable(before.cpu, before.left, product)
+    slots = sum(tables.remainder[milli] for milli in before.left) - sum(tables.remainder[milli] for milli in after.left)
+    waste = tables.unusable(after.cpu, after.left, product) - tables.unusable(before.cpu, before.left, product)
     gpu = after.gpu
-    price = SLOTS * slots + MILLI * waste // demand.total + gpu * FIT_MICRO_PER_MILLI[0] // FIT_MICRO_PER_MILLI[1]
+    price = SLOTS * slots + MILLI * waste // tables.total + gpu * FIT_MICRO_PER_MILLI[0] // FIT_MICRO_PER_MILLI[1]
     price += _imbalance(node, after)
     taken = before.gpu - gpu
     if taken:
-        price += STRANDING_MICRO_PER_MILLI * (stranded(after, demand) - stranded(before, demand))
-        price += demand.scarcity.get(product, 0) * taken // (2 * MILLI)
+        price += STRANDING_MICRO_PER_MILLI * (stranded(after, tables) - stranded(before, tables))
+        price += tables.scarcity.get(product, 0) * taken // (2 * MILLI)
     return price
 
 
-def stranded(room: Room, demand: Demand) -> int:
+def stranded(room: Room, tables: FragmentationTables) -> int:
     """Free milli-GPU beyond what the free CPU can serve."""
-    if not demand.cpu_per_gpu:
+    if not tables.cpu_per_gpu:
         return 0
-    return max(0, room.gpu - room.cpu * MILLI // demand.cpu_per_gpu)
+    return max(0, room.gpu - room.cpu * MILLI // tables.cpu_per_gpu)
 
 
 def _imbalance(node: NodeState, after: Room) -> int:

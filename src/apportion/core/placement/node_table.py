@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from apportion.apis import names
 from apportion.apis.identities import DeviceUUID, NodeName
-from apportion.core.facts import NodeFacts
 from apportion.core.fleet import Fleet
-from apportion.core.ledger import Gpu
+from apportion.core.fleet_facts import NodeFacts
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import MILLI, PODS, NodeState
-from apportion.core.placement.demand import product_of
+from apportion.core.placement.fragmentation_tables import product_of
 from apportion.core.recent_changes import RecentChanges
 
 Numbers = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ class NodeTable:
         self.rows = list(fleet)
         self._index = {node.name: number for number, node in enumerate(self.rows)}
         self._facts: list[NodeFacts | None] = [node.facts for node in self.rows]
-        self._gpus: list[dict[DeviceUUID, Gpu]] = [{} for _ in self.rows]
+        self._gpus: list[dict[DeviceUUID, GpuLedger]] = [{} for _ in self.rows]
         self._column = {PODS: 0, names.NVIDIA_GPU: DEVICES}
         count = len(self.rows)
         most = _LOG_PER_ROW * (count + _LOG_PER_ROW)

@@ -10,9 +10,9 @@ from collections import Counter
 from apportion.apis.pods import SpreadConstraint
 from apportion.apis.request import Request
 from apportion.apis.taints import tolerated
-from apportion.core.facts import NodeFacts
 from apportion.core.filters import podaffinity
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.node import NodeState
 
 SOFT_TAINT = "PreferNoSchedule"

@@ -47,7 +47,7 @@ class Ranking:
         self._usability: Numbers | None = None
         self._seen = 0
 
-    def best(self, fleet: Fleet, request: Request) -> node_placement.Placement | None:
+    def best(self, fleet: Fleet, request: Request) -> node_placement.NodePlacement | None:
         """A place on the node with the lowest price, the first by name among equals; None if no node can take it."""
         nodes = self._nodes
         nodes.sync(fleet)
@@ -117,7 +117,7 @@ class _Row:
             self._price(np.fromiter(changed, np.int64, len(changed)), usability)
         self._seen, self._seen_facts = nodes.log.end, nodes.facts_log.end
 
-    def placement(self, number: int, request: Request) -> node_placement.Placement:
+    def placement(self, number: int, request: Request) -> node_placement.NodePlacement:
         node = self._nodes.rows[number]
         if self._one_by_one:
             found = node_placement.placement(node, request, self._policy)

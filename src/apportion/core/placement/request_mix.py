@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from apportion.apis import names
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core.node import CPU, MOST_CPU
 
@@ -19,7 +20,7 @@ _WEIGHT = 1 << 10  # of one pod, so that halving does not wipe out the rare ones
 _REMEMBERED = 1 << 16
 
 
-class Kind(NamedTuple):
+class RequestKind(NamedTuple):
     """Requests that are alike for the purpose: CPU, GPUs, milli of each, and the products they require."""
 
     cpu: int
@@ -32,11 +33,11 @@ class Mix:
     """The histogram. `generation` grows when it has changed enough for tables made from it to be stale."""
 
     def __init__(self, *, learning: bool = True) -> None:
-        self.weights: dict[Kind, int] = {}
+        self.weights: dict[RequestKind, int] = {}
         self.total = 0
         self.generation = 0
         self.learning = learning
-        self._seen: set[str] = set()
+        self._seen: set[PodUID] = set()
         self._fresh = 0
 
     @staticmethod
@@ -63,7 +64,7 @@ class Mix:
             self._fresh = 0
             self.generation += 1
 
-    def _count(self, kind: Kind) -> None:
+    def _count(self, kind: RequestKind) -> None:
         self.weights[kind] = self.weights.get(kind, 0) + _WEIGHT
         self.total += _WEIGHT
 
@@ -72,13 +73,13 @@ class Mix:
         self.total = sum(self.weights.values())
 
 
-def kind_of(request: Request) -> Kind:
+def kind_of(request: Request) -> RequestKind:
     cpu = min(request.resources.get(CPU, 0), MOST_CPU)
     share = request.share
     if share is not None:
         # A share in MiB has no size in milli before its device is known; it counts as whole.
-        return Kind(cpu, share.devices, share.milli or MILLI, products_of(request))
-    return Kind(cpu, request.whole_gpus, MILLI if request.whole_gpus else 0, products_of(request))
+        return RequestKind(cpu, share.devices, share.milli or MILLI, products_of(request))
+    return RequestKind(cpu, request.whole_gpus, MILLI if request.whole_gpus else 0, products_of(request))
 
 
 def products_of(request: Request) -> tuple[str, ...] | None:

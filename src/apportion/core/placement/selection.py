@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 from apportion.apis.request import Request
 from apportion.core import existing_claims
-from apportion.core.facts import HeldSlice
 from apportion.core.filters import Checks, podaffinity
 from apportion.core.fleet import Fleet
-from apportion.core.placement.node_placement import Placement, placement
+from apportion.core.fleet_facts import HeldSlice
+from apportion.core.placement.node_placement import NodePlacement, placement
 from apportion.core.placement.node_table import NodeTable
 from apportion.core.placement.preferences import Preferences, prefers_by_pods
 from apportion.core.placement.price_cache import Ranking
@@ -23,7 +23,7 @@ from apportion.core.policies import Policy
 _MOST_RANKINGS = 8
 
 
-def best_placement(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> Placement | None:
+def best_placement(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> NodePlacement | None:
     """The best place, None if there is none; `explanations` says why."""
     policy.prepare(fleet)
     if plain or not _alone(fleet, request):
@@ -31,7 +31,9 @@ def best_placement(fleet: Fleet, request: Request, policy: Policy, *, plain: boo
     return _ranking(fleet, policy).best(fleet, request)
 
 
-def placement_beside(fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlice, ...]) -> Placement | None:
+def placement_beside(
+    fleet: Fleet, request: Request, policy: Policy, held: tuple[HeldSlice, ...]
+) -> NodePlacement | None:
     """The best place for the rest of what a pod asks for, on the node of the slices that it holds."""
     policy.prepare(fleet)
     node = fleet.nodes[fleet.gpu_nodes[held[0].gpu]]
@@ -41,7 +43,7 @@ def placement_beside(fleet: Fleet, request: Request, policy: Policy, held: tuple
 def _alone(fleet: Fleet, request: Request) -> bool:
     """True if a node's answer depends on nothing but that node: no pods elsewhere, ports or volumes matter."""
     rules = request.rules
-    if rules.about_pods or rules.ports or rules.claims or prefers_by_pods(request):
+    if rules.about_pods or rules.ports or rules.volume_claims or prefers_by_pods(request):
         return False
     if not fleet.apart:
         return True
@@ -74,10 +76,10 @@ def _ranking(fleet: Fleet, policy: Policy) -> Ranking:
     return cache.ranking(policy)
 
 
-def _by_checks(fleet: Fleet, request: Request, policy: Policy) -> Placement | None:
+def _by_checks(fleet: Fleet, request: Request, policy: Policy) -> NodePlacement | None:
     checks = Checks(fleet, request)
     preferred = Preferences(fleet, request)
-    best: tuple[int, int, Placement] | None = None
+    best: tuple[int, int, NodePlacement] | None = None
     for node in fleet:
         option = placement(node, request, policy) if checks.against(node) is None else None
         if option is None:

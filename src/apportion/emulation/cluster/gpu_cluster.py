@@ -25,14 +25,6 @@ echo 'Test PASSED'
 echo 'Done'
 """
 
-PLUGINS = Plugins(
-    programs={"nvidia-smi": nvidia_smi.program},
-    process_images=[
-        ProcessImage(Installation.image, (sys.executable, "-m", "apportion"), SERVICE_ACCOUNT_DIR_ENV),
-    ],
-    image_commands={"cuda-sample:vectoradd*": ["sh", "-c", _VECTOR_ADDITION]},
-)
-
 
 def gpu_cluster(
     topology: Topology,
@@ -42,8 +34,12 @@ def gpu_cluster(
     port: int = 0,
     clock: Clock | None = None,
     kubelet: KubeletSettings | None = None,
+    image: str = Installation.image,
 ) -> EmbeddedCluster:
-    """Not started yet. The planes are installed on it as on any cluster: see `installing`."""
+    """Not started yet. The planes are installed on it as on any cluster: see `installing`.
+
+    `image` is another name of our image, besides that in the shipped manifests.
+    """
     return EmbeddedCluster(
         topology.nodes(),
         kubeconfig=kubeconfig,
@@ -51,5 +47,20 @@ def gpu_cluster(
         port=port,
         clock=clock,
         kubelet=kubelet,
-        plugins=PLUGINS,
+        plugins=plugins(image),
     )
+
+
+def plugins(image: str) -> Plugins:
+    command = (sys.executable, "-m", "apportion")
+    repositories = dict.fromkeys((Installation.image, _repository(image)))
+    return Plugins(
+        programs={"nvidia-smi": nvidia_smi.program},
+        process_images=[ProcessImage(each, command, SERVICE_ACCOUNT_DIR_ENV) for each in repositories],
+        image_commands={"cuda-sample:vectoradd*": ["sh", "-c", _VECTOR_ADDITION]},
+    )
+
+
+def _repository(image: str) -> str:
+    """`apportion` of `ghcr.io/apportion/apportion:0.1.0`."""
+    return image.rpartition("/")[2].partition("@")[0].partition(":")[0]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from apportion.apis import names
 from apportion.emulation.nvidia_smi import command, script
-from apportion.emulation.nvidia_smi.machine import Board, Machine
+from apportion.emulation.nvidia_smi.machine import Machine, VisibleGpu
 from pocketkube.kubelet.shell.programs import Call
 
 _PATH = "/usr/bin/nvidia-smi"
@@ -26,4 +26,4 @@ def _unseen(call: Call) -> Machine:
     """Devices of which nothing but the uuid is known: no script is mounted."""
     visible = call.env.get(names.VISIBLE_DEVICES, "").split(",")
     found = [uuid for uuid in visible if uuid not in ("", "void", "none")]
-    return Machine(tuple(Board(number, uuid, "NVIDIA", 0) for number, uuid in enumerate(found)))
+    return Machine(tuple(VisibleGpu(number, uuid, "NVIDIA", 0) for number, uuid in enumerate(found)))

@@ -36,7 +36,7 @@ class TopologyError(ValueError):
     """A topology file that cannot be used; the text names the field, what is wrong and the fix."""
 
 
-class Gpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class PoolGpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """GPUs of one product in a node. Without `memoryMiB` the catalogue's memory holds.
 
     In MIG mode they are cut as `layout` says, or on demand if there is none.
@@ -59,8 +59,8 @@ class Gpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     def cuts(self, field: str) -> layouts.Cuts:
         """Where the slices of the layout lie on each GPU."""
         try:
-            wishes = migconfig.read_devices(self.layout, f"{field}.layout")
-            return layouts.lay_out(self.model(field), wishes, f"{field}.layout") if wishes else ()
+            entries = migconfig.read_devices(self.layout, f"{field}.layout")
+            return layouts.lay_out(self.model(field), entries, f"{field}.layout") if entries else ()
         except InputError as error:
             raise TopologyError(str(error)) from None
 
@@ -68,7 +68,7 @@ class Gpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 class GpuPool(Pool):
     """Nodes that are alike, with the GPUs that each of them has."""
 
-    gpus: list[Gpus] = []
+    gpus: list[PoolGpus] = []
 
     def extra_labels(self) -> dict[str, str]:
         return _gpu_labels(self.gpus) if self.gpus else {}
@@ -97,7 +97,7 @@ def default(nodes: int = 1) -> Topology:
     """What `apportion up` starts without a file: nodes with two emulated A100-40GB each."""
     if nodes < 0:
         raise TopologyError(f"--nodes: {nodes} is negative: use 0 or more")
-    return Topology(pools=[GpuPool(name="node", nodes=nodes, gpus=[Gpus()])])
+    return Topology(pools=[GpuPool(name="node", nodes=nodes, gpus=[PoolGpus()])])
 
 
 def load(*paths: Path, cluster: str = "apportion") -> Topology:
@@ -168,7 +168,7 @@ def _is_name(text: str) -> bool:
     return plain and 0 < len(text) <= MAX_NAME and text[0] != "-" and text[-1] != "-"
 
 
-def _gpu_labels(gpus: list[Gpus]) -> dict[str, str]:
+def _gpu_labels(gpus: list[PoolGpus]) -> dict[str, str]:
     labels = {names.GPU_PRESENT_LABEL: "true", names.GPU_PRODUCT_LABEL: gpus[0].product.replace(" ", "-")}
     labels[names.GPU_COUNT_LABEL] = str(sum(entry.count for entry in gpus))
     model = Catalog.shipped().find(gpus[0].product, gpus[0].memory_mib)
@@ -184,12 +184,12 @@ def _gpu_labels(gpus: list[Gpus]) -> dict[str, str]:
     return labels
 
 
-def _gpu_entry(gpus: Gpus) -> dict[str, Any]:
+def _gpu_entry(gpus: PoolGpus) -> dict[str, Any]:
     entry = {"product": gpus.product, "count": gpus.count, "memoryMiB": gpus.memory_mib, "mig": gpus.mig}
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def _cut_beforehand(gpus: list[Gpus]) -> dict[int, layouts.Cuts]:
+def _cut_beforehand(gpus: list[PoolGpus]) -> dict[int, layouts.Cuts]:
     """The layouts by GPU number, as the node counts its GPUs."""
     found: dict[int, layouts.Cuts] = {}
     number = 0
@@ -201,7 +201,7 @@ def _cut_beforehand(gpus: list[Gpus]) -> dict[int, layouts.Cuts]:
     return found
 
 
-def _static_capacity(gpus: list[Gpus]) -> dict[str, str]:
+def _static_capacity(gpus: list[PoolGpus]) -> dict[str, str]:
     if not gpus:
         return {}
     amounts = Counter(

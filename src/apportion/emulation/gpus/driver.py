@@ -14,11 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from apportion.apis.identities import DeviceUUID
+from apportion.apis.identities import DeviceUUID, NodeName
+from apportion.apis.placements import SlicePlacement
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.gpus.failures import Call, Failures
-from apportion.emulation.gpus.inventory import Inventory, Item
+from apportion.emulation.gpus.inventory import Inventory, InventoryGpu
 from apportion.emulation.nvidia_smi.script_files import ScriptFiles
 from apportion.node import atomic_files
 from apportion.node.container import environment
@@ -27,8 +28,7 @@ from apportion.node.hardware.partitioner import (
     Gpu,
     GpuLost,
     Layout,
-    Place,
-    PlaceTaken,
+    PlacementTaken,
     ProfileFacts,
     Refused,
     Slice,
@@ -41,22 +41,22 @@ FILE_NAME = "emulated-gpus.json"
 NIL = uuid.UUID(int=0)
 
 
-class Cut(msgspec.Struct, rename="camel", frozen=True):
+class EmulatedSlice(msgspec.Struct, rename="camel", frozen=True):
     uuid: DeviceUUID
     profile: str
     start: int
     size: int
 
 
-class Board(msgspec.Struct, rename="camel"):
+class EmulatedGpu(msgspec.Struct, rename="camel"):
     """One GPU in the file."""
 
     uuid: DeviceUUID
     product: str
     memory_mib: int = msgspec.field(name="memoryMiB")
     mig: bool
-    slices: list[Cut] = []
-    fixed: list[Cut] | None = None
+    slices: list[EmulatedSlice] = []
+    fixed: list[EmulatedSlice] | None = None
     laid: bool = False  # the mode of a GPU that was laid out
 
     @property
@@ -65,7 +65,7 @@ class Board(msgspec.Struct, rename="camel"):
 
 
 class Hardware(msgspec.Struct, rename="camel"):
-    gpus: list[Board] = []
+    gpus: list[EmulatedGpu] = []
 
 
 def open_driver(site: Site) -> EmulatedDriver:
@@ -75,7 +75,7 @@ def open_driver(site: Site) -> EmulatedDriver:
 class EmulatedDriver:
     kind = "nvidia-mig"
 
-    def __init__(self, node: str, state_dir: Path, catalog: Catalog | None = None) -> None:
+    def __init__(self, node: NodeName, state_dir: Path, catalog: Catalog | None = None) -> None:
         self._node = node
         self._path = state_dir / FILE_NAME
         self._catalog = catalog or Catalog.shipped()
@@ -115,10 +115,10 @@ class EmulatedDriver:
 
     async def slices(self) -> Sequence[Slice]:
         return [
-            Slice(Place(board.uuid, cut.profile, cut.start, cut.size), cut.uuid)
+            Slice(_placement(board, piece), piece.uuid)
             for index, board in enumerate(self._read().gpus)
             if not self._failures.lost(index)
-            for cut in board.slices
+            for piece in board.slices
         ]
 
     async def lay_out(self, gpu: DeviceUUID, layout: Layout | None) -> None:
@@ -126,7 +126,7 @@ class EmulatedDriver:
         board = self._board(hardware, gpu)
         if board.slices:
             raise Refused(
-                f"{gpu} has slices that were created on demand: its layout cannot change before they are gone"
+                f"{gpu} has slices that were created on demand: its layout cannot change until they are deleted"
             )
         board.fixed, board.laid = None, False
         if layout is not None:
@@ -134,29 +134,29 @@ class EmulatedDriver:
             board.laid = layout.sliced
             for place in layout.places:
                 self._check(board, place)
-                board.fixed.append(Cut(_fixed_uuid(place), place.profile, place.start, place.size))
+                board.fixed.append(EmulatedSlice(_fixed_uuid(place), place.profile, place.start, place.size))
         self._write(hardware)
 
-    async def create(self, place: Place) -> Slice:
+    async def create(self, place: SlicePlacement) -> Slice:
         await self._failures.before(Call.create, self._index(place.gpu), str(place))
         hardware = self._read()
         board = self._board(hardware, place.gpu)
         if board.fixed:
             raise Refused(f"{place.gpu} has a static layout: no slices are created on it")
         self._check(board, place)
-        made = Cut(DeviceUUID(f"MIG-{uuid.uuid4()}"), place.profile, place.start, place.size)
+        made = EmulatedSlice(DeviceUUID(f"MIG-{uuid.uuid4()}"), place.profile, place.start, place.size)
         board.slices = [*board.slices, made]
         self._write(hardware)
         await self._show_slices()
         return Slice(place, made.uuid)
 
-    async def destroy(self, place: Place) -> None:
+    async def destroy(self, place: SlicePlacement) -> None:
         if all(board.uuid != place.gpu for board in self._read().gpus):
             return  # the GPU was taken out, and its slices with it
         await self._failures.before(Call.destroy, self._index(place.gpu), str(place))
         hardware = self._read()
         board = self._board(hardware, place.gpu)
-        board.slices = [cut for cut in board.slices if (cut.profile, cut.start) != (place.profile, place.start)]
+        board.slices = [piece for piece in board.slices if (piece.profile, piece.start) != (place.profile, place.start)]
         self._write(hardware)
         await self._show_slices()
 
@@ -181,14 +181,16 @@ class EmulatedDriver:
         with suppress(OSError):  # the agent reports it when it updates the files
             await self.update_files(self._held)
 
-    def _gpu(self, index: int, board: Board) -> Gpu:
+    def _gpu(self, index: int, board: EmulatedGpu) -> Gpu:
         model = self._catalog.find(board.product, board.memory_mib)
-        fault = "the GPU does not answer" if self._failures.lost(index) else ""
-        fixed = None if board.fixed is None else tuple(Slice(_place(board, cut), cut.uuid) for cut in board.fixed)
+        fault = "the GPU does not respond" if self._failures.lost(index) else ""
+        fixed = (
+            None if board.fixed is None else tuple(Slice(_placement(board, piece), piece.uuid) for piece in board.fixed)
+        )
         profiles = () if fixed else _profiles(model)
         return Gpu(board.uuid, board.product, board.memory_mib, board.sliced, profiles, fault, fixed)
 
-    def _check(self, board: Board, place: Place) -> None:
+    def _check(self, board: EmulatedGpu, place: SlicePlacement) -> None:
         model = self._catalog.find(board.product, board.memory_mib)
         profile = model.profile(place.profile) if model else None
         if not board.sliced:
@@ -199,15 +201,15 @@ class EmulatedDriver:
             starts = ", ".join(map(str, profile.starts))
             raise Refused(f"{place}: {place.profile} has size {profile.size} and starts at {starts}")
         present = [*board.slices, *(board.fixed or ())]
-        taken = next((cut for cut in present if place.overlaps(_place(board, cut))), None)
+        taken = next((piece for piece in present if place.overlaps(_placement(board, piece))), None)
         if taken:
-            raise PlaceTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps it")
-        cut_up = grid.of(model)
+            raise PlacementTaken(f"{place}: {taken.profile} at {taken.start} ({taken.uuid}) overlaps this placement")
+        grid_of_model = grid.of(model)
         state = grid.EMPTY
-        for cut in present:
-            state = cut_up.put(state, cut_up.shapes[cut.profile], cut.start)
-        if not cut_up.legal(state, cut_up.shapes[profile.name], place.start):
-            raise PlaceTaken(f"{place}: the other slices use up what it needs besides memory")
+        for piece in present:
+            state = grid_of_model.put(state, grid_of_model.shapes[piece.profile], piece.start)
+        if not grid_of_model.legal(state, grid_of_model.shapes[profile.name], place.start):
+            raise PlacementTaken(f"{place}: other slices use the compute units or engines that it needs")
 
     def _index(self, gpu: DeviceUUID) -> int:
         index = next((i for i, board in enumerate(self._read().gpus) if board.uuid == gpu), None)
@@ -215,7 +217,7 @@ class EmulatedDriver:
             raise GpuLost(f"{gpu} is not on this node")
         return index
 
-    def _board(self, hardware: Hardware, gpu: DeviceUUID) -> Board:
+    def _board(self, hardware: Hardware, gpu: DeviceUUID) -> EmulatedGpu:
         return hardware.gpus[self._index(gpu)]
 
     def _read(self) -> Hardware:
@@ -224,33 +226,33 @@ class EmulatedDriver:
         except FileNotFoundError:
             return Hardware()
         except msgspec.DecodeError as error:
-            fix = "remove it to start with empty GPUs"
-            raise Refused(f"{self._path} is no emulated hardware ({error}): {fix}") from None
+            fix = "delete it to start with GPUs without slices"
+            raise Refused(f"{self._path} is not a valid file of emulated GPUs ({error}): {fix}") from None
 
     def _write(self, hardware: Hardware) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             atomic_files.write(self._path, msgspec.json.format(msgspec.json.encode(hardware), indent=1))
         except OSError as error:
-            raise Unavailable(f"{self._path} cannot be written ({error.strerror}): emulated GPUs are a file") from error
+            raise Unavailable(f"cannot write the emulated GPUs to {self._path}: {error.strerror}") from error
 
 
-def _board(identity: DeviceUUID, item: Item, before: Mapping[DeviceUUID, Board]) -> Board:
+def _board(identity: DeviceUUID, item: InventoryGpu, before: Mapping[DeviceUUID, EmulatedGpu]) -> EmulatedGpu:
     old = before.get(identity)
     if old and old.slices:
         return old  # in use: model and mode stay until it is empty
     if old and old.fixed is not None and (old.product, old.memory_mib) == (item.product, item.memory_mib):
         return msgspec.structs.replace(old, mig=item.mig)
-    return Board(identity, item.product, item.memory_mib, item.mig)
+    return EmulatedGpu(identity, item.product, item.memory_mib, item.mig)
 
 
-def _fixed_uuid(place: Place) -> DeviceUUID:
+def _fixed_uuid(place: SlicePlacement) -> DeviceUUID:
     """Always the same: a kubelet that starts again must find the devices that its pods hold."""
     return DeviceUUID(f"MIG-{uuid.uuid5(NIL, f'{place.gpu}-{place.profile}-{place.start}')}")
 
 
-def _place(board: Board, cut: Cut) -> Place:
-    return Place(board.uuid, cut.profile, cut.start, cut.size)
+def _placement(board: EmulatedGpu, piece: EmulatedSlice) -> SlicePlacement:
+    return SlicePlacement(board.uuid, piece.profile, piece.start, piece.size)
 
 
 def _profiles(model: Model | None) -> tuple[ProfileFacts, ...]:

@@ -71,11 +71,11 @@ class Failures:
                 entry.used()
                 await asyncio.sleep(entry.seconds)
         if self.lost(gpu):
-            raise GpuLost(f"{what}: the GPU does not answer")
+            raise GpuLost(f"{what}: the GPU does not respond")
         for entry in self._entries:
             if call is Call.create and entry.strikes("refuse", gpu):
                 entry.used()
-                raise Refused(f"{what}: the driver refused to make it")
+                raise Refused(f"{what}: the driver refused to create the slice")
             if call is Call.destroy and entry.strikes("busy", gpu):
                 entry.used()
                 raise Busy(f"{what}: a process still uses it")

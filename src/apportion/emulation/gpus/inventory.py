@@ -17,7 +17,7 @@ from apportion.node.hardware.partitioner import Refused
 LARGEST_COUNT = 64
 
 
-class Entry(msgspec.Struct, rename="camel"):
+class DeclaredGpus(msgspec.Struct, rename="camel"):
     product: str = "NVIDIA A100-PCIE-40GB"
     count: int = 2
     memory_mib: int | None = msgspec.field(default=None, name="memoryMiB")
@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True)
-class Item:
+class InventoryGpu:
     product: str
     model: Model
     memory_mib: int
@@ -34,32 +34,32 @@ class Item:
 
 @dataclass(frozen=True)
 class Inventory:
-    gpus: tuple[Item, ...]
+    gpus: tuple[InventoryGpu, ...]
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str], catalog: Catalog) -> Inventory:
         text = annotations.get(names.EMULATED_GPUS)
         if text is None:
-            entries = [Entry()]
+            entries = [DeclaredGpus()]
         else:
             try:
-                entries = msgspec.json.decode(text, type=list[Entry])
+                entries = msgspec.json.decode(text, type=list[DeclaredGpus])
             except msgspec.DecodeError as error:
                 raise _refused(text, f"{error}; it must be a JSON list of GPUs with product and count") from None
         return cls(tuple(item for entry in entries for item in _items(entry, catalog)))
 
 
-def _items(entry: Entry, catalog: Catalog) -> list[Item]:
+def _items(entry: DeclaredGpus, catalog: Catalog) -> list[InventoryGpu]:
     if not 0 <= entry.count <= LARGEST_COUNT:
         raise _refused(entry.count, f"count must be from 0 to {LARGEST_COUNT}")
     model = catalog.find(entry.product, entry.memory_mib)
     if model is None:
         known = ", ".join(sorted(model.id for model in catalog))
-        raise _refused(entry.product, f"product must be a name that drivers give, or one of {known}")
+        raise _refused(entry.product, f"use the product name of the driver, or one of {known}")
     if entry.mig and not model.profiles:
-        raise _refused(entry.product, 'this model cannot be sliced: add "mig": false')
+        raise _refused(entry.product, 'this model does not support MIG: add "mig": false')
     memory = entry.memory_mib or model.memory_mib
-    return [Item(entry.product, model, memory, entry.mig)] * entry.count
+    return [InventoryGpu(entry.product, model, memory, entry.mig)] * entry.count
 
 
 def _refused(value: object, fix: str) -> Refused:

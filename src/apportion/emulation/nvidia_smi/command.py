@@ -74,14 +74,14 @@ def parse(argv: Sequence[str]) -> Arguments:
         else:
             raise UsageError(f"Invalid combination of input arguments ({word}). Please run 'nvidia-smi -h' for help.")
     if found.fields and found.form is None:
-        raise UsageError("--format= is missing: write --format=csv")
+        raise UsageError("--format= is missing: use --format=csv")
     return found
 
 
 def _format(text: str) -> queries.Format:
     words = {word.strip() for word in text.split(",")}
     if "csv" not in words or words - {"csv", "noheader", "nounits"}:
-        raise UsageError(f'"{text}" is no format: write csv[,noheader][,nounits]')
+        raise UsageError(f'"{text}" is not a format: use csv[,noheader][,nounits]')
     return queries.Format(header="noheader" not in words, units="nounits" not in words)
 
 

@@ -22,7 +22,7 @@ class Instance(msgspec.Struct, frozen=True):
     used_mib: int = 0
 
 
-class Board(msgspec.Struct, frozen=True):
+class VisibleGpu(msgspec.Struct, frozen=True):
     """One GPU."""
 
     index: int
@@ -35,7 +35,7 @@ class Board(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    boards: tuple[Board, ...] = ()
+    boards: tuple[VisibleGpu, ...] = ()
     driver: str = DRIVER_VERSION
     cuda: str = CUDA_VERSION
 
@@ -44,7 +44,7 @@ class Machine(msgspec.Struct, frozen=True):
 
         Whatever it uses there it uses itself: at its start that is nothing.
         """
-        boards: list[Board] = []
+        boards: list[VisibleGpu] = []
         for board in self.boards:
             instances = tuple(
                 msgspec.structs.replace(each, used_mib=0) for each in board.instances if each.uuid in uuids

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apportion.emulation.nvidia_smi import table
-from apportion.emulation.nvidia_smi.machine import Board, Machine
+from apportion.emulation.nvidia_smi.machine import Machine, VisibleGpu
 
 MISSING = "[N/A]"
 TIMESTAMP = "timestamp"
@@ -40,7 +40,7 @@ class UnknownFieldError(Exception):
         super().__init__(f'Field "{field}" is not a valid field to query.')
 
 
-def values(machine: Machine, board: Board) -> dict[str, Value]:
+def values(machine: Machine, board: VisibleGpu) -> dict[str, Value]:
     """Every field of one GPU but the time."""
     mode = Value("Enabled" if board.mig else "Disabled")
     nothing = Value(MISSING)
@@ -78,11 +78,11 @@ def values(machine: Machine, board: Board) -> dict[str, Value]:
 
 def units() -> dict[str, str]:
     """The unit of each field that has one."""
-    sample = Machine((Board(0, "", "", 0),))
+    sample = Machine((VisibleGpu(0, "", "", 0),))
     return {field: value.unit for field, value in values(sample, sample.boards[0]).items() if value.unit}
 
 
-def rows(machine: Machine, boards: Sequence[Board], fields: Sequence[str], form: Format, now: str) -> str:
+def rows(machine: Machine, boards: Sequence[VisibleGpu], fields: Sequence[str], form: Format, now: str) -> str:
     """One line for each of these GPUs of a machine."""
     asked = [ALIASES.get(field, field) for field in fields]
     known = units()
@@ -97,7 +97,7 @@ def rows(machine: Machine, boards: Sequence[Board], fields: Sequence[str], form:
 
 
 def check(fields: Sequence[str]) -> None:
-    sample = Machine((Board(0, "", "", 0),))
+    sample = Machine((VisibleGpu(0, "", "", 0),))
     known = {TIMESTAMP, *ALIASES, *values(sample, sample.boards[0])}
     for field in fields:
         if field not in known:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.nvidia_smi import script
-from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine, instance_id
+from apportion.emulation.nvidia_smi.machine import Instance, Machine, VisibleGpu, instance_id
 from apportion.node import atomic_files
 from apportion.node.hardware.partitioner import Gpu, Slice
 
@@ -50,12 +50,12 @@ class ScriptFiles:
     def _machine(self, gpus: Sequence[Gpu], slices: Sequence[Slice], used: Collection[str]) -> Machine:
         return Machine(tuple(self._board(index, gpu, slices, used) for index, gpu in enumerate(gpus)))
 
-    def _board(self, index: int, gpu: Gpu, slices: Sequence[Slice], used: Collection[str]) -> Board:
+    def _board(self, index: int, gpu: Gpu, slices: Sequence[Slice], used: Collection[str]) -> VisibleGpu:
         model = self._catalog.find(gpu.model, gpu.memory_mib)
         present = [*(gpu.fixed or ()), *(each for each in slices if each.place.gpu == gpu.uuid)]
         instances = tuple(_instance(each, model, used) for each in sorted(present, key=lambda each: each.place.start))
         memory = gpu.memory_mib if gpu.uuid in used else min(gpu.memory_mib, sum(each.used_mib for each in instances))
-        return Board(index, gpu.uuid, gpu.model, gpu.memory_mib, gpu.sliced, memory, instances)
+        return VisibleGpu(index, gpu.uuid, gpu.model, gpu.memory_mib, gpu.sliced, memory, instances)
 
 
 def _instance(each: Slice, model: Model | None, used: Collection[str]) -> Instance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apportion.emulation.nvidia_smi.machine import Board, Instance, Machine
+from apportion.emulation.nvidia_smi.machine import Instance, Machine, VisibleGpu
 
 WIDTH = 89
 _COLUMNS, _MIG_COLUMNS = (41, 24, 22), (18, 34, 11, 23)
@@ -21,7 +21,7 @@ _MIG_HEADINGS = (
 NOTHING = "No devices were found"
 
 
-def bus_id(board: Board) -> str:
+def bus_id(board: VisibleGpu) -> str:
     return f"00000000:{board.index + 1:02X}:00.0"
 
 
@@ -49,7 +49,7 @@ def table(machine: Machine) -> str:
     return _text([*lines, "", *_processes()])
 
 
-def _board(board: Board) -> list[str]:
+def _board(board: VisibleGpu) -> list[str]:
     memory = f"{board.used_mib}MiB / {board.memory_mib:6}MiB"
     utilisation = "N/A" if board.mig else "0%"
     mode = "Enabled" if board.mig else "Disabled"
@@ -62,7 +62,7 @@ def _board(board: Board) -> list[str]:
     ]
 
 
-def _instances(boards: Sequence[Board]) -> list[str]:
+def _instances(boards: Sequence[VisibleGpu]) -> list[str]:
     lines = [_rule(WIDTH), _row([" MIG devices:"], (WIDTH,)), _rule(*_MIG_COLUMNS)]
     lines += [_row(cells, _MIG_COLUMNS) for cells in _MIG_HEADINGS]
     lines.append(_rule(*_MIG_COLUMNS, line="=", edge="|"))
@@ -74,7 +74,7 @@ def _instances(boards: Sequence[Board]) -> list[str]:
     return lines
 
 
-def _instance(board: Board, number: int, each: Instance) -> list[str]:
+def _instance(board: VisibleGpu, number: int, each: Instance) -> list[str]:
     memory = f"{each.used_mib}MiB / {each.memory_mib:5}MiB"
     processors = str(each.multiprocessors or "-")
     return [

@@ -7,7 +7,7 @@ from typing import Any
 
 from apportion.apis.errors import InputError
 from apportion.apis.request import POLICIES
-from apportion.lab.scenarios.form import EVERY_POLICY, Expect, Job, Node, Scenario, as_texts, as_tuple
+from apportion.lab.scenarios.schema import EVERY_POLICY, Expect, Job, Scenario, ScenarioNode, as_texts, as_tuple
 
 _MOST_IN_ANY_ORDER = 7  # slices: 5,040 orders
 _NO_QUEUES = "queues are not supported yet"
@@ -33,9 +33,9 @@ def _refuse(found: Any, key: str, field: str, fix: str) -> None:
         raise InputError(field, found[key], fix, code="NotSupported")
 
 
-def node_names(scenario: Scenario) -> dict[str, Node]:
+def node_names(scenario: Scenario) -> dict[str, ScenarioNode]:
     """Every node of every pool."""
-    found: dict[str, Node] = {}
+    found: dict[str, ScenarioNode] = {}
     for name, node in scenario.nodes.items():
         for each in (name,) if node.count is None else (f"{name}-{number}" for number in range(node.count)):
             if each in found:
@@ -72,7 +72,7 @@ def _policy(field: str, policy: str, known: str) -> None:
         raise InputError(field, policy, f"must be one of {known}", code="UnknownPolicy")
 
 
-def _job(job: Job, nodes: Mapping[str, Node]) -> None:
+def _job(job: Job, nodes: Mapping[str, ScenarioNode]) -> None:
     field = f"jobs.{job.name}"
     if not job.name:
         raise InputError(field, job.name, "needs a name")
@@ -86,7 +86,7 @@ def _job(job: Job, nodes: Mapping[str, Node]) -> None:
         raise InputError(f"{field}.anyOrder", job.any_order, fix)
 
 
-def _running_job(job: Job, nodes: Mapping[str, Node], field: str) -> None:
+def _running_job(job: Job, nodes: Mapping[str, ScenarioNode], field: str) -> None:
     for name in (*job.nodes(), *(claim.node for claim in job.claims)):
         if name not in nodes:
             raise InputError(f"{field}.on", name, f"must be one of the nodes {', '.join(nodes)}")
@@ -101,7 +101,7 @@ def _running_job(job: Job, nodes: Mapping[str, Node], field: str) -> None:
         raise InputError(f"{field}.claims", job.name, "needs one pending pod: with on its slices are claimed anyway")
 
 
-def _mig_mode(scenario: Scenario, nodes: Mapping[str, Node]) -> None:
+def _mig_mode(scenario: Scenario, nodes: Mapping[str, ScenarioNode]) -> None:
     """GPUs are in MIG mode where slices alone are asked for; where both are, the nodes must say it."""
     if not (asks_for_slices(scenario) and asks_for_gpus(scenario)):
         return
@@ -111,7 +111,7 @@ def _mig_mode(scenario: Scenario, nodes: Mapping[str, Node]) -> None:
             raise InputError(f"nodes.{name}.mig", None, fix)
 
 
-def _leaves_open(node: Node) -> bool:
+def _leaves_open(node: ScenarioNode) -> bool:
     if isinstance(node.gpus, int):
         return node.gpus > 0
     return any(gpus.mig is None and gpus.count for gpus in node.gpus)
@@ -125,7 +125,7 @@ def asks_for_gpus(scenario: Scenario) -> bool:
     return any(job.gpus or job.fraction is not None or job.memory is not None for job in scenario.jobs)
 
 
-def _expectation(expect: Expect, pods: Mapping[str, Job], nodes: Mapping[str, Node]) -> None:
+def _expectation(expect: Expect, pods: Mapping[str, Job], nodes: Mapping[str, ScenarioNode]) -> None:
     if expect == Expect():
         raise InputError("expect", {}, "says nothing: name at least who is running or pending")
     mentioned: list[tuple[str, Iterable[str]]] = [

@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from apportion.apis.request import Request
-from apportion.core import cycle
+from apportion.core import group_decision
 from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
 from apportion.lab.scenarios import fleets, requests
-from apportion.lab.scenarios.form import Job, Scenario
+from apportion.lab.scenarios.schema import Job, Scenario
 
-CYCLES_AFTER_REST = 5
+EXTRA_CYCLES = 5
 
 
 @dataclass(frozen=True)
-class Place:
+class PodPlacement:
     """Where a pod is: its GPUs in the order of its slices or devices, and where its slices start."""
 
     node: str
@@ -41,20 +41,20 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The cluster at rest. `unrest` are placements that were made after nothing should have changed any more."""
+class ScenarioResult:
+    """The final state. `late` are the jobs that were placed after a cycle in which nothing was placed."""
 
-    places: dict[str, Place]
+    places: dict[str, PodPlacement]
     waits: dict[str, Wait]
     uses: dict[str, list[str]]
     devices: dict[str, list[str]]
     unsound: list[str]
-    unrest: list[str]
+    late: list[str]
     evictions: int = 0
 
 
-def run(scenario: Scenario, policy: str, *, plain: bool) -> Outcome:
-    """`plain` looks at every node for every pod; the outcome must be the same."""
+def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
+    """`plain` looks at every node for every pod; the result must be the same."""
     asked = {job.name: requests.of_job(job, number) for number, job in enumerate(scenario.jobs)}
     mix = None if scenario.mix is None else Mix.of(requests.of_mix(ask, n) for n, ask in enumerate(scenario.mix))
     rules = Policy(policy, mix)
@@ -62,15 +62,15 @@ def run(scenario: Scenario, policy: str, *, plain: bool) -> Outcome:
     pending = sorted((job for job in scenario.jobs if job.on is None), key=lambda job: -job.priority)
     while placed := _cycle(fleet, pending, asked, rules, plain=plain):
         pending = [job for job in pending if job.name not in placed]
-    unrest = [name for _ in range(CYCLES_AFTER_REST) for name in _cycle(fleet, pending, asked, rules, plain=plain)]
-    waits = {job.name: _explained(fleet, asked[job.name], rules) for job in pending if job.name not in unrest}
-    return Outcome(
+    late = [name for _ in range(EXTRA_CYCLES) for name in _cycle(fleet, pending, asked, rules, plain=plain)]
+    waits = {job.name: _explained(fleet, asked[job.name], rules) for job in pending if job.name not in late}
+    return ScenarioResult(
         places=dict(_places(fleet, asked)),
         waits=waits,
         uses={node.name: [str(gpu.use) for gpu in node.gpus.values()] for node in fleet},
         devices={node.name: list(node.gpus) for node in fleet},
         unsound=list(_unsound(fleet, asked)),
-        unrest=unrest,
+        late=late,
     )
 
 
@@ -80,20 +80,20 @@ def _cycle(
     """Every pending job is tried once; gives the names of those that were placed."""
     placed: set[str] = set()
     for job in pending:
-        outcome = cycle.decide(fleet, Group.of(*asked[job.name]), policy, plain=plain, explained=False)
-        if isinstance(outcome, cycle.Statement):
+        outcome = group_decision.decide(fleet, Group.of(*asked[job.name]), policy, plain=plain, explained=False)
+        if isinstance(outcome, group_decision.Statement):
             placed.add(job.name)
     return placed
 
 
 def _explained(fleet: Fleet, members: tuple[Request, ...], policy: Policy) -> Wait:
-    refusal = cycle.decide(fleet, Group.of(*members), policy)
-    assert isinstance(refusal, cycle.Refusal)
+    refusal = group_decision.decide(fleet, Group.of(*members), policy)
+    assert isinstance(refusal, group_decision.Refusal)
     nodes: dict[str, str] = {node: str(part.code) for part in refusal.groups for node in part.nodes}
     return Wait(str(refusal.code), str(refusal.layer), messages.of(refusal), nodes)
 
 
-def _places(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[tuple[str, Place]]:
+def _places(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[tuple[str, PodPlacement]]:
     for request in (request for group in asked.values() for request in group):
         node = fleet.pod_nodes.get(request.uid)
         if node is None:
@@ -105,7 +105,7 @@ def _places(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[tup
             *(record.gpu for record in fleet.shares_of(request.uid)),
             *fleet.nodes[node].devices_of(request.uid),
         )
-        yield request.name, Place(node, devices, tuple(record.placement.start for record in slices))
+        yield request.name, PodPlacement(node, devices, tuple(record.placement.start for record in slices))
 
 
 def _unsound(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[str]:

@@ -16,13 +16,13 @@ import yaml
 
 from apportion.apis.errors import InputError
 from apportion.lab.scenarios import parsing
-from apportion.lab.scenarios.form import Scenario
+from apportion.lab.scenarios.schema import Scenario
 
 STDIN = "-"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScenarioEntry:
     """One scenario of a file, or what is wrong with it. `where` says which file and which scenario of it."""
 
     name: str
@@ -31,7 +31,7 @@ class Entry:
     problem: str = ""
 
 
-def read(path: str) -> list[Entry]:
+def read(path: str) -> list[ScenarioEntry]:
     """All scenarios of a file; `-` is standard input."""
     source = "standard input" if path == STDIN else path
     try:
@@ -47,8 +47,8 @@ def read(path: str) -> list[Entry]:
     return found or [_unreadable(source, "has no scenario: write at least one with name, nodes and jobs")]
 
 
-def _unreadable(source: str, problem: str) -> Entry:
-    return Entry(source, source, problem=f"{source}: {problem}")
+def _unreadable(source: str, problem: str) -> ScenarioEntry:
+    return ScenarioEntry(source, source, problem=f"{source}: {problem}")
 
 
 def _scenarios(documents: list[Any]) -> Iterator[Any]:
@@ -56,14 +56,14 @@ def _scenarios(documents: list[Any]) -> Iterator[Any]:
         yield from document if isinstance(document, list) else (document,)
 
 
-def _entry(raw: Any, source: str, number: int) -> Entry:
+def _entry(raw: Any, source: str, number: int) -> ScenarioEntry:
     named = raw.get("name") if isinstance(raw, dict) else None
     name = named if isinstance(named, str) and named else f"{source} scenario {number}"
     where = f"{source}: scenario {number}" + (f" ({name})" if name is named else "")
     try:
-        return Entry(name, where, parsing.parse(raw))
+        return ScenarioEntry(name, where, parsing.parse(raw))
     except InputError as error:
-        return Entry(name, where, problem=f"{where}: {error}")
+        return ScenarioEntry(name, where, problem=f"{where}: {error}")
 
 
 def _one_line(error: Exception) -> str:

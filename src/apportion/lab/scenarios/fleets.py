@@ -11,15 +11,16 @@ from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.errors import InputError
 from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.nodes import Taint
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
 from apportion.core.catalog import Catalog, Model
-from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState, SlicePlacement
-from apportion.core.ledger import Gpu
+from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import CPU, PODS
 from apportion.core.operations import share_key
 from apportion.core.placement import slice_search
 from apportion.lab.scenarios import checks, notation
-from apportion.lab.scenarios.form import NODE_PODS, Gpus, Job, Node, Scenario, as_tuple
+from apportion.lab.scenarios.schema import NODE_PODS, Job, Scenario, ScenarioGpus, ScenarioNode, as_tuple
 
 MEMORY = "memory"
 
@@ -48,7 +49,7 @@ def claim_names(request: Request) -> list[str]:
     return [claim_name(request.uid, want.container, want.index) for want in request.slices]
 
 
-def _add_node(fleet: Fleet, name: NodeName, node: Node, *, mig: bool) -> None:
+def _add_node(fleet: Fleet, name: NodeName, node: ScenarioNode, *, mig: bool) -> None:
     field = f"nodes.{name}"
     gpus = _gpus(fleet.catalog, name, node, mig=mig)
     taints = tuple(msgspec.convert(notation.taint(text, f"{field}.taints"), Taint) for text in node.taints)
@@ -61,8 +62,8 @@ def _add_node(fleet: Fleet, name: NodeName, node: Node, *, mig: bool) -> None:
         fleet.add_slice(key, SlicePlacement(gpu.uuid, piece.profile, piece.start, piece.size), "")
 
 
-def _gpus(catalog: Catalog, name: str, node: Node, *, mig: bool) -> list[GpuFacts]:
-    entries = [Gpus(count=node.gpus)] if isinstance(node.gpus, int) else node.gpus
+def _gpus(catalog: Catalog, name: str, node: ScenarioNode, *, mig: bool) -> list[GpuFacts]:
+    entries = [ScenarioGpus(count=node.gpus)] if isinstance(node.gpus, int) else node.gpus
     found: list[GpuFacts] = []
     for entry in entries:
         model = _model(catalog, entry.model or node.model, entry.memory or node.memory, f"nodes.{name}.model")
@@ -98,7 +99,7 @@ def _gpu_labels(gpus: list[GpuFacts]) -> dict[str, str]:
     return labels | ({names.MIG_CAPABLE_LABEL: "true"} if any(gpu.model.profiles for gpu in gpus) else {})
 
 
-def _allocatable(node: Node, gpus: list[GpuFacts], field: str) -> dict[str, int]:
+def _allocatable(node: ScenarioNode, gpus: list[GpuFacts], field: str) -> dict[str, int]:
     """What the kubelet offers: by its GPUs, unless `capacity` says otherwise."""
     offered: dict[str, int] = {PODS: NODE_PODS}
     for gpu in gpus:
@@ -130,7 +131,7 @@ def _add_running(fleet: Fleet, node: NodeState, job: Job, request: Request) -> N
         raise InputError(f"{field}.on", node.name, f"has no {request.whole_gpus} free GPUs for it: name another node")
 
 
-def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named: tuple[Gpu, ...]) -> None:
+def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named: tuple[GpuLedger, ...]) -> None:
     """On the places that the job names, else on the first that are free."""
     gpus = list(named) or list(node.gpus.values())
     wants = [want.profile for want in request.slices]
@@ -141,15 +142,15 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
         starts = as_tuple(job.start)
         places = list(zip(gpus * len(wants) if len(gpus) == 1 else gpus, starts, strict=False))
     if len(places) != len(wants):
-        raise InputError(f"jobs.{job.name}.on", node.name, f"has no place for {', '.join(wants)} there")
+        raise InputError(f"jobs.{job.name}.on", node.name, f"has no free placement for {', '.join(wants)}")
     for key, want, (gpu, start) in zip(claim_names(request), request.slices, places, strict=True):
         shape = gpu.grid.shape(want.profile)
         if shape is None or not gpu.takes_slices or not gpu.grid.legal(gpu.state, shape, start):
-            raise InputError(f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free place for {want.profile} there")
+            raise InputError(f"jobs.{job.name}.start", start, f"{gpu.uuid} has no free placement for {want.profile}")
         fleet.add_slice(key, SlicePlacement(gpu.uuid, want.profile, start, shape.size), request.uid)
 
 
-def _room_for_share(node: NodeState, job: Job, request: Request) -> list[Gpu]:
+def _room_for_share(node: NodeState, job: Job, request: Request) -> list[GpuLedger]:
     share = request.share
     assert share is not None
     fitting = [gpu for gpu in node.shareable() if gpu.left_after(share.mib_on(gpu.memory_mib)) is not None]
@@ -171,7 +172,7 @@ def _add_claims(fleet: Fleet, job: Job, request: Request) -> None:
         fleet.add_slice(key, placement, request.uid, node=NodeName(claim.node))
 
 
-def _device(node: NodeState, index: int, field: str) -> Gpu:
+def _device(node: NodeState, index: int, field: str) -> GpuLedger:
     gpus = list(node.gpus.values())
     if index >= len(gpus):
         raise InputError(field, index, f"node {node.name} has {len(gpus)} GPUs, counted from 0")

@@ -9,9 +9,9 @@ import msgspec
 
 from apportion.apis.errors import InputError
 from apportion.lab.scenarios import checks
-from apportion.lab.scenarios.form import Expect, Form, Job, Node, Scenario
+from apportion.lab.scenarios.schema import Expect, Job, Scenario, ScenarioNode, ScenarioPart
 
-T = TypeVar("T", bound=Form)
+T = TypeVar("T", bound=ScenarioPart)
 
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
@@ -29,7 +29,7 @@ def parse(raw: Any) -> Scenario:
     if not isinstance(jobs, list):
         raise InputError("jobs", jobs, "must be a list of jobs, oldest first")
     parts: dict[str, Any] = {
-        "nodes": {name: _convert(node, Node, f"nodes.{name}") for name, node in nodes.items()},
+        "nodes": {name: _convert(node, ScenarioNode, f"nodes.{name}") for name, node in nodes.items()},
         "jobs": [_convert(job, Job, _job_field(job, number)) for number, job in enumerate(jobs)],
     }
     if expect is not None:
@@ -51,7 +51,7 @@ def _convert(raw: Any, form: type[T], field: str) -> T:
         raise _located(str(error), raw, form, field) from None
 
 
-def _located(text: str, raw: Any, form: type[Form], field: str) -> InputError:
+def _located(text: str, raw: Any, form: type[ScenarioPart], field: str) -> InputError:
     """The error with its full path, the value, and a valid alternative."""
     message, _, path = text.partition(" - at ")
     where, value = _follow(raw, path.strip("`").rpartition("$")[2])
@@ -83,5 +83,5 @@ def _joined(where: str, name: str) -> str:
     return f"{where}.{name}".lstrip(".")
 
 
-def _keys(form: type[Form]) -> list[str]:
+def _keys(form: type[ScenarioPart]) -> list[str]:
     return [each.encode_name for each in msgspec.structs.fields(form)]

@@ -10,15 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from apportion.lab import reporting
-from apportion.lab.scenarios.running import Result
+from apportion.lab.scenarios.running import CheckedScenario
 
 
-def as_json(results: Sequence[Result]) -> str:
+def as_json(results: Sequence[CheckedScenario]) -> str:
     listed = [{"name": each.name, "ok": each.ok, "problems": list(each.problems)} for each in results]
     return msgspec.json.format(msgspec.json.encode({"scenarios": listed}), indent=2).decode()
 
 
-def show(results: Sequence[Result]) -> None:
+def show(results: Sequence[CheckedScenario]) -> None:
     """A line per scenario; problems stand below it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("SCENARIO", overflow="fold")

@@ -11,7 +11,7 @@ from apportion.apis.errors import InputError
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.lab.scenarios import notation
-from apportion.lab.scenarios.form import Ask, Job, PodTerm
+from apportion.lab.scenarios.schema import Ask, Job, PodTerm
 
 Json = dict[str, Any]
 

@@ -10,13 +10,13 @@ import msgspec
 
 from apportion.apis.errors import ApportionError
 from apportion.lab.scenarios import checks, decisions, expectations, files
-from apportion.lab.scenarios.form import Scenario
+from apportion.lab.scenarios.schema import Scenario
 
 _MOST_PROBLEMS = 20  # of one scenario
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckedScenario:
     name: str
     problems: tuple[str, ...] = ()
 
@@ -25,17 +25,17 @@ class Result:
         return not self.problems
 
 
-def run_files(paths: Iterable[str]) -> list[Result]:
+def run_files(paths: Iterable[str]) -> list[CheckedScenario]:
     return [run_entry(entry) for path in paths for entry in files.read(path)]
 
 
-def run_entry(entry: files.Entry) -> Result:
+def run_entry(entry: files.ScenarioEntry) -> CheckedScenario:
     if entry.scenario is None:
-        return Result(entry.name, (entry.problem,))
+        return CheckedScenario(entry.name, (entry.problem,))
     try:
-        return Result(entry.name, run(entry.scenario))
+        return CheckedScenario(entry.name, run(entry.scenario))
     except ApportionError as error:
-        return Result(entry.name, (f"{entry.where}: {error}",))
+        return CheckedScenario(entry.name, (f"{entry.where}: {error}",))
 
 
 def run(scenario: Scenario) -> tuple[str, ...]:
@@ -50,20 +50,20 @@ def run(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _run_once(scenario: Scenario, policy: str) -> list[str]:
-    """Both paths must come to the same outcome."""
-    outcome = decisions.run(scenario, policy, plain=False)
-    found = expectations.problems(scenario, outcome)
+    """Both paths must come to the same result."""
+    result = decisions.run(scenario, policy, plain=False)
+    found = expectations.problems(scenario, result)
     plain = decisions.run(scenario, policy, plain=True)
-    if plain != outcome:
-        found.append(f"looking at every node gives another outcome: {_difference(plain, outcome)}")
+    if plain != result:
+        found.append(f"looking at every node gives another outcome: {_difference(plain, result)}")
     return found
 
 
-def _difference(plain: decisions.Outcome, outcome: decisions.Outcome) -> str:
-    pods = sorted({*plain.places, *outcome.places})
-    differing = [pod for pod in pods if plain.places.get(pod) != outcome.places.get(pod)]
-    listed = "; ".join(f"{pod}: {plain.places.get(pod)}, not {outcome.places.get(pod)}" for pod in differing)
-    return listed or f"{plain.waits}, not {outcome.waits}"
+def _difference(plain: decisions.ScenarioResult, result: decisions.ScenarioResult) -> str:
+    pods = sorted({*plain.places, *result.places})
+    differing = [pod for pod in pods if plain.places.get(pod) != result.places.get(pod)]
+    listed = "; ".join(f"{pod}: {plain.places.get(pod)}, not {result.places.get(pod)}" for pod in differing)
+    return listed or f"{plain.waits}, not {result.waits}"
 
 
 def _variants(scenario: Scenario) -> Iterator[tuple[str, Scenario, str]]:

@@ -16,7 +16,7 @@ from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.pending_writes import PendingWrites, version_of
-from apportion.node.cluster.accelerator_status import NodeState, ready_condition, status_of
+from apportion.node.cluster.accelerator_status import NodeReport, ready_condition, status_of
 from apportion.node.readiness import STOPPED
 from apportion.node.settings import Settings
 
@@ -38,7 +38,7 @@ class AcceleratorReport:
         self._pending: PendingWrites[NodeAccelerator] = PendingWrites()
         self.informer.on_change(lambda _old, new: self._shown(new))
 
-    async def publish(self, state: NodeState, node_uid: str) -> None:
+    async def publish(self, state: NodeReport, node_uid: str) -> None:
         """Write the object if it differs."""
         current = self._current()
         old = current.status if current else NodeAcceleratorStatus()

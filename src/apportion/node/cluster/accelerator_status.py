@@ -19,6 +19,7 @@ from apportion.apis.custom_resources.accelerators import (
     NodeResources,
     ProfilePlacement,
 )
+from apportion.apis.identities import DeviceUUID
 from apportion.apis.meta import Condition, condition
 from apportion.node.hardware.partitioner import Gpu, Slice
 from apportion.node.kubelet import capacity
@@ -29,16 +30,16 @@ MIB_PER_GIB = 1024
 
 
 @dataclass(frozen=True)
-class NodeState:
+class NodeReport:
     """`foreign` are slices that Apportion did not make; `holders` are pods by the uuid of the device they hold."""
 
     gpus: Sequence[Gpu]
     readiness: Readiness
     foreign: Sequence[Slice]
-    holders: Mapping[str, DeviceHolder]
+    holders: Mapping[DeviceUUID, DeviceHolder]
 
 
-def status_of(state: NodeState, agent: AgentReference, old: Sequence[Condition], now: str) -> NodeAcceleratorStatus:
+def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition], now: str) -> NodeAcceleratorStatus:
     """`old` are the conditions that are published: one that has not changed keeps its time."""
     conditions = [_ready(state.readiness)]
     if state.foreign:
@@ -55,7 +56,7 @@ def ready_condition(readiness: Readiness, now: str) -> Condition:
     return _dated(_ready(readiness), (), now)
 
 
-def _accelerator(gpu: Gpu, state: NodeState) -> Accelerator:
+def _accelerator(gpu: Gpu, state: NodeReport) -> Accelerator:
     return Accelerator(
         uuid=gpu.uuid,
         model=gpu.model,
@@ -76,7 +77,7 @@ def _accelerator(gpu: Gpu, state: NodeState) -> Accelerator:
     )
 
 
-def _fixed(found: Slice, holders: Mapping[str, DeviceHolder]) -> FixedSlice:
+def _fixed(found: Slice, holders: Mapping[DeviceUUID, DeviceHolder]) -> FixedSlice:
     holder = holders.get(found.uuid)
     return FixedSlice(
         profile=found.place.profile,
@@ -87,7 +88,7 @@ def _fixed(found: Slice, holders: Mapping[str, DeviceHolder]) -> FixedSlice:
     )
 
 
-def _holders(gpu: Gpu, holders: Mapping[str, DeviceHolder]) -> list[DeviceHolder]:
+def _holders(gpu: Gpu, holders: Mapping[DeviceUUID, DeviceHolder]) -> list[DeviceHolder]:
     """One entry per pod, also if it holds several static slices of the GPU."""
     devices = [gpu.uuid, *(found.uuid for found in gpu.fixed or ())]
     found = {holder.pod_uid: holder for device in devices if (holder := holders.get(device))}

@@ -16,20 +16,20 @@ import msgspec
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources import claims
 from apportion.apis.custom_resources.claims import AllocationClaim
-from apportion.apis.identities import DeviceUUID, PodUID
+from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
 from apportion.apis.meta import Condition, to_wire
+from apportion.apis.placements import SlicePlacement
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.pending_writes import PendingWrites, version_of
-from apportion.node.hardware.partitioner import Place
 
 _INDEX = re.compile(r"-(\d+)$")
 BY_NODE, BY_POD = "node", "pod"
 
 
 class ClaimStore:
-    def __init__(self, client: Client, node: str, namespace: str) -> None:
+    def __init__(self, client: Client, node: NodeName, namespace: str) -> None:
         self._client = client
         self._node = node
         self._namespace = namespace
@@ -60,12 +60,12 @@ class ClaimStore:
         found = self.informer.indexed(BY_POD, pod_uid)
         return self._known([claim for claim in found if claim.spec.nodename == self._node])
 
-    def get(self, name: str) -> AllocationClaim | None:
+    def get(self, name: ClaimName) -> AllocationClaim | None:
         found = self.informer.get(name, self._namespace)
         return next(iter(self._known([found])), None) if found else None
 
     async def set_state(
-        self, claim: AllocationClaim, state: str, *, uuid: str | None = None, message: str | None = None
+        self, claim: AllocationClaim, state: str, *, uuid: DeviceUUID | None = None, message: str | None = None
     ) -> None:
         """Write the state with its condition, unless it is there already."""
         current = self.get(claim.name) or claim
@@ -83,7 +83,7 @@ class ClaimStore:
         }
         await self._patch(claim.name, {"status": status}, subresource="status")
 
-    async def move(self, claim: AllocationClaim, place: Place) -> AllocationClaim:
+    async def move(self, claim: AllocationClaim, place: SlicePlacement) -> AllocationClaim:
         """Give the claim another place; fails if anybody changed the claim meanwhile."""
         spec = {"gpuUUID": place.gpu, "migPlacement": {"start": place.start, "size": place.size}}
         version = {"resourceVersion": claim.metadata.resource_version}
@@ -123,7 +123,7 @@ class ClaimStore:
             version = claim.metadata.resource_version
             await self._patch(claim.name, {"metadata": {"finalizers": left, "resourceVersion": version}})
 
-    async def _patch(self, name: str, patch: dict[str, Any], subresource: str | None = None) -> AllocationClaim:
+    async def _patch(self, name: ClaimName, patch: dict[str, Any], subresource: str | None = None) -> AllocationClaim:
         answer = await self._client.patch(
             kinds.ALLOCATION_CLAIMS, name, patch, namespace=self._namespace, subresource=subresource
         )
@@ -144,9 +144,9 @@ class ClaimStore:
             self._pending.shown(claim.name, new)
 
 
-def place_of(claim: AllocationClaim) -> Place:
+def place_of(claim: AllocationClaim) -> SlicePlacement:
     spec = claim.spec
-    return Place(DeviceUUID(spec.gpu_uuid), spec.profile, spec.mig_placement.start, spec.mig_placement.size)
+    return SlicePlacement(DeviceUUID(spec.gpu_uuid), spec.profile, spec.mig_placement.start, spec.mig_placement.size)
 
 
 def in_order(found: list[AllocationClaim]) -> list[AllocationClaim]:

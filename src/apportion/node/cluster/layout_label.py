@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from apportion.apis import kinds, names
+from apportion.apis.identities import NodeName
 from apportion.cluster.client import Client
 from apportion.cluster.errors import ClusterError
 
@@ -13,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class LayoutStateLabel:
-    def __init__(self, client: Client, node: str) -> None:
+    def __init__(self, client: Client, node: NodeName) -> None:
         self._client = client
         self._node = node
 

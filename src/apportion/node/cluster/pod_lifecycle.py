@@ -10,11 +10,11 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.pods import Container, ContainerStatus, Pod
 
 
-class PodState(enum.Enum):
+class PodPhase(enum.Enum):
     """A pod, seen from this node."""
 
     unbound = "waits to be bound"
@@ -28,34 +28,34 @@ class PodState(enum.Enum):
 class PodLifecycle:
     """What the API says of a pod. `ended` names containers that are over, with their runtime ids."""
 
-    state: PodState
+    state: PodPhase
     ended: dict[str, str] = field(default_factory=dict)
     refusal: str = ""
 
     @property
     def over(self) -> bool:
         """Nothing of the pod will be started on this node again."""
-        return self.state in (PodState.ended, PodState.elsewhere, PodState.gone)
+        return self.state in (PodPhase.ended, PodPhase.elsewhere, PodPhase.gone)
 
     def over_for(self, containers: Iterable[str]) -> bool:
         wanted = set(containers)
         return self.over or (bool(wanted) and wanted <= self.ended.keys())
 
 
-GONE = PodLifecycle(PodState.gone)
+GONE = PodLifecycle(PodPhase.gone)
 
 
-def of(pod: Pod | None, uid: PodUID, node: str) -> PodLifecycle:
+def of(pod: Pod | None, uid: PodUID, node: NodeName) -> PodLifecycle:
     """`pod` is what is found under the pod's name; one of another uid is a successor."""
     if pod is None or pod.metadata.uid != uid:
         return GONE
     if not pod.spec.node_name:
-        return PodLifecycle(PodState.ended if pod.terminal else PodState.unbound)
+        return PodLifecycle(PodPhase.ended if pod.terminal else PodPhase.unbound)
     if pod.spec.node_name != node:
-        return PodLifecycle(PodState.elsewhere)
+        return PodLifecycle(PodPhase.elsewhere)
     if pod.terminal:
-        return PodLifecycle(PodState.ended, refusal=_refusal(pod))
-    return PodLifecycle(PodState.live, ended=_ended(pod))
+        return PodLifecycle(PodPhase.ended, refusal=_refusal(pod))
+    return PodLifecycle(PodPhase.live, ended=_ended(pod))
 
 
 def _refusal(pod: Pod) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apportion.apis import kinds
 from apportion.apis.custom_resources.claims import PodReference
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.cluster import errors
 from apportion.cluster.client import Client
@@ -16,7 +16,7 @@ BY_UID = "uid"
 
 
 class PodWatch:
-    def __init__(self, client: Client, node: str) -> None:
+    def __init__(self, client: Client, node: NodeName) -> None:
         self._client = client
         self._node = node
         self.informer = Informer(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from apportion.apis import names
+from apportion.apis.identities import DeviceUUID
 
 
-def nvidia(uuids: Sequence[str]) -> Mapping[str, str]:
+def nvidia(uuids: Sequence[DeviceUUID]) -> Mapping[str, str]:
     """CUDA numbers the visible devices from 0, whatever their place on the GPUs."""
     return {
         names.VISIBLE_DEVICES: ",".join(uuids),

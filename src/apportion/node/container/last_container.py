@@ -37,7 +37,7 @@ class LastContainer:
             if pod is not None:
                 return pod
             if reference is not None or asyncio.get_running_loop().time() >= end:
-                raise NotRecorded(f"pod {uid} is not known here")
+                raise NotRecorded(f"pod {uid} is not known on this node")
             await asyncio.sleep(POLL_SECONDS)
 
 

@@ -111,7 +111,7 @@ class Preparation:
             except PrestartError as problem:
                 await self._tell(found, problem)
                 raise
-        log.info("pod %s container %s: %d slices ready", holder.pod_uid, container, len(found))
+        log.info("pod %s container %s: prepared slices: %d", holder.pod_uid, container, len(found))
 
     # Which claims
 
@@ -137,7 +137,7 @@ class Preparation:
             entry = await self._placement.secure(claim)
             uuid = await self._slicing.uuid_of(entry)
             if not uuid:
-                await self._store.set_state(claim, claims.PROCESSING, uuid="")
+                await self._store.set_state(claim, claims.PROCESSING, uuid=DeviceUUID(""))
                 uuid = await self._placement.make(entry, claim)
             uuids[claim.name] = uuid
         return uuids

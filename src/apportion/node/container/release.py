@@ -12,7 +12,7 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import PodUID
 from apportion.cluster.events import Recorder, Regarding
 from apportion.node.cluster.claim_store import ClaimStore
-from apportion.node.cluster.pod_lifecycle import PodLifecycle, PodState
+from apportion.node.cluster.pod_lifecycle import PodLifecycle, PodPhase
 from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container.cdi import CdiFolder
 from apportion.node.container.cgroups import Cgroups
@@ -61,7 +61,7 @@ class Release:
             reference = found[0].spec.pod_ref if found else None
             life = await self._pods.life(uid, reference)
             await self._drop_unused(found)
-            if life.state is PodState.unbound:
+            if life.state is PodPhase.unbound:
                 return None
             return await self._release(uid, found, life)
 
@@ -128,5 +128,5 @@ class Release:
     def _explain(self, found: list[AllocationClaim], refusal: str) -> None:
         pod = found[0].spec.pod_ref
         freed = ", ".join(f"{claim.spec.profile} on {claim.spec.gpu_uuid}" for claim in found)
-        text = f"The kubelet refused this pod ({refusal}). Its slices are free again: {freed}"
+        text = f"The kubelet rejected the pod ({refusal}). Released slices: {freed}"
         self._recorder.warn(Regarding.pod(pod.namespace, pod.name, pod.uid), "SlicesFreed", text)

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID
+from apportion.apis.placements import SlicePlacement
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder, Regarding
 from apportion.node.cluster.claim_store import ClaimStore, place_of
-from apportion.node.hardware import free_place
-from apportion.node.hardware.partitioner import Partitioner, Place, PlaceTaken, Refused
+from apportion.node.hardware import free_placement
+from apportion.node.hardware.partitioner import Partitioner, PlacementTaken, Refused
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.prestart_errors import Overlap
@@ -64,24 +65,24 @@ class ClaimPlacement:
         await self._await_handover(claim, place)
         try:
             return await self._slicing.reserve(claim.name, claim.pod_uid, place)
-        except PlaceTaken as taken:
+        except PlacementTaken as taken:
             if known is not None:
                 raise
             return await self._elsewhere(claim, str(taken))
 
     async def make(self, entry: SliceRecord, claim: AllocationClaim) -> DeviceUUID:
         """The uuid of the claim's slice, made at the entry's place or, if the hardware refuses, at another."""
-        refused: list[Place] = []
+        refused: list[SlicePlacement] = []
         while True:
             try:
                 return await self._slicing.make(entry)
-            except PlaceTaken as taken:
+            except PlacementTaken as taken:
                 why = str(taken)
             refused.append(entry.place)
             self._records.remove(entry.claim)
             entry = await self._elsewhere(self._store.get(claim.name) or claim, why, refused)
 
-    async def _check(self, claim: AllocationClaim, place: Place) -> None:
+    async def _check(self, claim: AllocationClaim, place: SlicePlacement) -> None:
         """A claim that no GPU can ever fulfil is refused before anything is written down."""
         gpu = next((gpu for gpu in await self._driver.discover() if gpu.uuid == place.gpu), None)
         if gpu is None:
@@ -94,7 +95,7 @@ class ClaimPlacement:
             text = f"{place.profile} has size {profile.size} and starts at {starts}"
             raise Refused(f"claim {claim.name}: spec.migPlacement: {place.start}+{place.size} is impossible: {text}")
 
-    async def _await_handover(self, claim: AllocationClaim, place: Place) -> None:
+    async def _await_handover(self, claim: AllocationClaim, place: SlicePlacement) -> None:
         """The entry of a claim that was just deleted is removed in a moment: that is no overlap."""
         end = asyncio.get_running_loop().time() + HANDOVER_SECONDS
         while asyncio.get_running_loop().time() < end:
@@ -104,28 +105,28 @@ class ClaimPlacement:
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _elsewhere(self, claim: AllocationClaim, why: str, refused: Sequence[Place] = ()) -> SliceRecord:
+    async def _elsewhere(self, claim: AllocationClaim, why: str, refused: Sequence[SlicePlacement] = ()) -> SliceRecord:
         pod = claim.spec.pod_ref
         regarding = Regarding.pod(pod.namespace, pod.name, pod.uid)
         for _ in range(len(refused), PLACES_TRIED):
             taken = [*await self._taken(claim), *refused]
-            place = free_place.find(claim.spec.profile, await self._driver.discover(), taken)
+            place = free_placement.find(claim.spec.profile, await self._driver.discover(), taken)
             if place is None:
                 break
             # First the claim, then the records: a crash in between leaves a claim that is as good as new.
             claim = await self._store.move(claim, place)
             try:
                 entry = await self._slicing.reserve(claim.name, claim.pod_uid, place)
-            except PlaceTaken:
+            except PlacementTaken:
                 continue
             log.warning("claim %s moved to %s: %s", claim.name, place, why)
             self._recorder.warn(regarding, "SliceMoved", f"{why}; {claim.name} moved to {place}")
             return entry
-        text = f"{why}, and no other place for {claim.spec.profile} is free on this node"
+        text = f"{why}, and no other placement for {claim.spec.profile} is free on this node"
         await self._evict(claim, regarding, text)
         raise Overlap(text)
 
-    async def _taken(self, claim: AllocationClaim) -> list[Place]:
+    async def _taken(self, claim: AllocationClaim) -> list[SlicePlacement]:
         promised = [place_of(other) for other in self._store.all() if other.name != claim.name]
         entered = [entry.place for entry in self._records if entry.claim != claim.name]
         return [*promised, *entered, *(found.place for found in await self._driver.slices())]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from apportion.apis.identities import NodeName
 from apportion.node.hardware.partitioner import Partitioner, Unavailable
 
 ENTRY_POINTS = "apportion.partitioners"
@@ -21,7 +22,7 @@ ENTRY_POINTS = "apportion.partitioners"
 class Site:
     """Where a driver works: the node, and a folder that outlives the agent."""
 
-    node: str
+    node: NodeName
     state_dir: Path
 
 

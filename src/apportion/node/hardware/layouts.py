@@ -13,15 +13,16 @@ from dataclasses import replace
 from apportion.apis import migconfig, names
 from apportion.apis.errors import InputError
 from apportion.apis.migconfig import FAILED, PENDING, SUCCESS, MigConfig, Selection
+from apportion.apis.placements import SlicePlacement
 from apportion.core import layouts
 from apportion.core.catalog import Catalog
 from apportion.node.cluster.claim_store import ClaimStore
-from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitioner, PartitionError, Place
+from apportion.node.hardware.partitioner import Gpu, Layout, LaysOut, Partitioner, PartitionError
 from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.kubelet.device_holders import DeviceHolders
 from apportion.node.locks import Locks
 
-DRAINING = "it takes no new slices until it is empty: its MIG layout is to change"
+DRAINING = "no new slices until no pod uses it: its MIG layout will change"
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Layouts:
         if self._config is None:
             self.state, self.problem = "", ""
         elif self.draining:
-            self.state, self.problem = PENDING, f"waiting until {', '.join(sorted(self.draining))} is empty"
+            self.state, self.problem = PENDING, f"waiting until no pod uses {', '.join(sorted(self.draining))}"
         elif self.state != FAILED or changed or not due:
             self.state, self.problem = SUCCESS, ""
         return changed
@@ -126,7 +127,7 @@ class Layouts:
         selection = self._config.of(index) if self._config else None
         if selection is None:
             return None
-        if not selection.wishes:
+        if not selection.layout:
             return Layout(selection.enabled)
         return self._cut(gpu, selection)
 
@@ -134,12 +135,12 @@ class Layouts:
         model = self._catalog.find(gpu.model, gpu.memory_mib)
         if model is None:
             raise migconfig.MigConfigError(names.MIG_CONFIG, gpu.model, "this GPU model is unknown")
-        cuts = layouts.lay_out(model, selection.wishes, names.MIG_CONFIG)
-        return Layout(sliced=True, places=tuple(Place(gpu.uuid, *each) for each in cuts))
+        cuts = layouts.lay_out(model, selection.layout, names.MIG_CONFIG)
+        return Layout(sliced=True, places=tuple(SlicePlacement(gpu.uuid, *each) for each in cuts))
 
     def _fail(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("%s; the layout stays as it is", problem)
+            log.warning("%s; the layout is not changed", problem)
         self.state, self.problem = FAILED, problem
 
 
@@ -151,7 +152,7 @@ def _current(gpu: Gpu) -> Layout | None:
 
 def _words(layout: Layout | None) -> str:
     if layout is None:
-        return "none, its own mode"
+        return "none, default mode"
     if not layout.sliced:
-        return "whole"
-    return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "slices on demand"
+        return "MIG mode disabled"
+    return ", ".join(f"{place.profile} at {place.start}" for place in layout.places) or "dynamic slices"

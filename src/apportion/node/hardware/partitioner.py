@@ -2,13 +2,13 @@
 
 A partitioner knows the GPUs of one node with their profiles and placements, and creates slices on them. It knows
 nothing of pods, claims or the kubelet; the agent knows nothing of NVML. Slices are addressed by their
-place (GPU, profile, start), because a place is known before a slice exists and its uuid is not.
+placement (GPU, profile, start), because it is known before a slice exists and its uuid is not.
 
 All methods may be called concurrently; create and destroy never two at a time for one GPU.
 
     PartitionError              a call that did not do what was asked; `reason` is stable
     ├── Busy                    a process still uses the slice: try again
-    ├── PlaceTaken              another slice is there
+    ├── PlacementTaken          another slice is there
     ├── GpuLost                 the GPU does not answer
     ├── Refused                 the hardware will never do this (profile, place, mode)
     └── Unavailable             the driver itself does not work
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from apportion.apis.identities import DeviceUUID
+from apportion.apis.placements import SlicePlacement
 
 
 @dataclass(frozen=True)
@@ -62,29 +63,11 @@ class Gpu:
         return next((profile for profile in self.profiles if profile.name == name), None)
 
 
-@dataclass(frozen=True, order=True)
-class Place:
-    """Where a slice is, or is to be."""
-
-    gpu: DeviceUUID
-    profile: str
-    start: int
-    size: int
-
-    def overlaps(self, other: Place) -> bool:
-        if self.gpu != other.gpu:
-            return False
-        return self.start < other.start + other.size and other.start < self.start + self.size
-
-    def __str__(self) -> str:
-        return f"{self.profile} at {self.start}+{self.size} of {self.gpu}"
-
-
 @dataclass(frozen=True)
 class Slice:
     """A slice that exists. Without a uuid it is half made: no container can use it yet."""
 
-    place: Place
+    place: SlicePlacement
     uuid: DeviceUUID
 
 
@@ -93,7 +76,7 @@ class Layout:
     """The layout of a GPU: whole, or exactly these slices, or (none) slices on demand."""
 
     sliced: bool
-    places: tuple[Place, ...] = ()
+    places: tuple[SlicePlacement, ...] = ()
 
 
 class PartitionError(Exception):
@@ -104,8 +87,8 @@ class Busy(PartitionError):
     reason = "Busy"
 
 
-class PlaceTaken(PartitionError):
-    reason = "PlaceTaken"
+class PlacementTaken(PartitionError):
+    reason = "PlaceTaken"  # as conditions show it: reasons are stable
 
 
 class GpuLost(PartitionError):
@@ -134,10 +117,10 @@ class Partitioner(Protocol):
     async def slices(self) -> Sequence[Slice]:
         """Every slice on every GPU that responds, including slices of other programs."""
 
-    async def create(self, place: Place) -> Slice:
+    async def create(self, place: SlicePlacement) -> Slice:
         """Make the slice at exactly this place; each one gets a uuid that never was before."""
 
-    async def destroy(self, place: Place) -> None:
+    async def destroy(self, place: SlicePlacement) -> None:
         """Remove the slice at this place; nothing there is success."""
 
     def environment(self, uuids: Sequence[DeviceUUID]) -> Mapping[str, str]:

@@ -15,23 +15,21 @@ from pathlib import Path
 import msgspec
 
 from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
+from apportion.apis.placements import SlicePlacement
 from apportion.node import atomic_files
-from apportion.node.hardware.partitioner import Place, Slice
+from apportion.node.hardware.partitioner import Slice
 
 FILE_NAME = "slices.json"
 
 log = logging.getLogger(__name__)
 
 
-class SliceRecord(msgspec.Struct, rename="camel", frozen=True):
-    """One slice: of which claim, whose pod, where; and its uuid once it was made.
-
-    Records of older agents lack `making`: their incomplete slices have no owner and are not changed.
-    """
+class SliceRecord(msgspec.Struct, frozen=True):
+    """One slice: of which claim, whose pod, where; and its uuid once it was made."""
 
     claim: ClaimName
     pod_uid: PodUID
-    place: Place
+    place: SlicePlacement
     uuid: DeviceUUID = DeviceUUID("")
     making: bool = False
 
@@ -51,11 +49,11 @@ class SliceRecords:
         """Records that cannot be read count as lost: they are restored from the status of the claims."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            entries = msgspec.json.decode(self._path.read_bytes(), type=list[SliceRecord])
+            entries = [_read(stored) for stored in msgspec.json.decode(self._path.read_bytes(), type=list[_Stored])]
         except FileNotFoundError:
             entries = []
         except msgspec.DecodeError as error:
-            log.warning("%s cannot be read (%s): starting from the claims alone", self._path, error)
+            log.warning("cannot read %s (%s): slice records are restored from the claims", self._path, error)
             self._path.replace(self._path.with_suffix(".unreadable"))
             entries = []
         self._entries = {entry.claim: entry for entry in entries}
@@ -74,11 +72,11 @@ class SliceRecords:
     def of_pod(self, pod_uid: PodUID) -> list[SliceRecord]:
         return [entry for entry in self._entries.values() if entry.pod_uid == pod_uid]
 
-    def overlapping(self, claim: ClaimName, place: Place) -> SliceRecord | None:
+    def overlapping(self, claim: ClaimName, place: SlicePlacement) -> SliceRecord | None:
         """Another claim's entry that overlaps this place."""
         return next((e for e in self._entries.values() if e.claim != claim and e.place.overlaps(place)), None)
 
-    def at(self, place: Place) -> SliceRecord | None:
+    def at(self, place: SlicePlacement) -> SliceRecord | None:
         return next((entry for entry in self._entries.values() if entry.place == place), None)
 
     def __iter__(self) -> Iterator[SliceRecord]:
@@ -89,5 +87,33 @@ class SliceRecords:
 
     def _save(self, entries: dict[ClaimName, SliceRecord]) -> None:
         # First the disk, then the memory: if the disk is full, the memory must not have more than the file.
-        atomic_files.write(self._path, msgspec.json.encode(list(entries.values())))
+        atomic_files.write(self._path, msgspec.json.encode([_stored(each) for each in entries.values()]))
         self._entries = entries
+
+
+class _StoredPlacement(msgspec.Struct):
+    gpu: DeviceUUID
+    profile: str
+    start: int
+    size: int
+
+
+class _Stored(msgspec.Struct, rename="camel"):
+    """A record as it is in the file. Older agents wrote no `making`: their incomplete slices have no owner and are not
+    changed."""
+
+    claim: ClaimName
+    pod_uid: PodUID
+    place: _StoredPlacement
+    uuid: DeviceUUID = DeviceUUID("")
+    making: bool = False
+
+
+def _stored(entry: SliceRecord) -> _Stored:
+    return _Stored(entry.claim, entry.pod_uid, _StoredPlacement(*entry.place), entry.uuid, entry.making)
+
+
+def _read(stored: _Stored) -> SliceRecord:
+    at = stored.place
+    placement = SlicePlacement(at.gpu, at.profile, at.start, at.size)
+    return SliceRecord(stored.claim, stored.pod_uid, placement, stored.uuid, stored.making)

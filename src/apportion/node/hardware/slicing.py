@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
-from apportion.node.hardware.partitioner import Partitioner, Place, PlaceTaken, Refused, Slice
+from apportion.apis.placements import SlicePlacement
+from apportion.node.hardware.partitioner import Partitioner, PlacementTaken, Refused, Slice
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.locks import Locks
 
@@ -20,20 +21,20 @@ class Slicing:
         self._records = records
         self._locks = locks
 
-    async def reserve(self, claim: ClaimName, pod_uid: PodUID, place: Place) -> SliceRecord:
-        """Record the place for this claim, or raise PlaceTaken."""
+    async def reserve(self, claim: ClaimName, pod_uid: PodUID, place: SlicePlacement) -> SliceRecord:
+        """Record the place for this claim, or raise PlacementTaken."""
         known = self._records.get(claim)
         if known is not None and known.place == place:
             return known
         if known is not None and await self._of(known) is not None:
-            raise PlaceTaken(f"the claim was changed to {place} after its slice was created at {known.place}")
+            raise PlacementTaken(f"the claim was changed to {place} after its slice was created at {known.place}")
         async with self._locks.gpu(place.gpu):
             rival = self._records.overlapping(claim, place)
             if rival is not None:
-                raise PlaceTaken(f"{place} is taken by claim {rival.claim} ({rival.place})")
+                raise PlacementTaken(f"{place} is taken by claim {rival.claim} ({rival.place})")
             other = await self._overlapping(place)
             if other is not None:
-                raise PlaceTaken(f"{place} is taken by {other.uuid or 'a slice'}, which Apportion did not make")
+                raise PlacementTaken(f"{place} is taken by {other.uuid or 'a slice'}, which Apportion did not create")
             entry = SliceRecord(claim, pod_uid, place)
             self._records.put(entry)
             return entry
@@ -46,13 +47,13 @@ class Slicing:
     async def make(self, entry: SliceRecord) -> DeviceUUID:
         """The uuid of the entry's slice, which is created if necessary.
 
-        PlaceTaken if it cannot be had there, for whatever reason: then nothing of ours is there.
+        PlacementTaken if it cannot be had there, for whatever reason: then nothing of ours is there.
         """
         async with self._locks.gpu(entry.place.gpu):
             entry = self._records.get(entry.claim) or entry
             found = await self._at(entry.place)
             if found is not None and not entry.owns(found):
-                raise PlaceTaken(f"{entry.place} holds {found.uuid or 'a slice'}, which Apportion did not make")
+                raise PlacementTaken(f"{entry.place} holds {found.uuid or 'a slice'}, which Apportion did not create")
             if found is not None and found.uuid:
                 made = found
             else:
@@ -84,16 +85,16 @@ class Slicing:
         self._records.put(msgspec.structs.replace(entry, uuid=DeviceUUID(""), making=True))
         try:
             return await self._driver.create(entry.place)
-        except (PlaceTaken, Refused) as error:  # any other error may have left something behind
+        except (PlacementTaken, Refused) as error:  # any other error may have left something behind
             self._records.put(msgspec.structs.replace(entry, uuid=DeviceUUID(""), making=False))
-            raise PlaceTaken(str(error)) from error
+            raise PlacementTaken(str(error)) from error
 
     async def _of(self, entry: SliceRecord) -> Slice | None:
         found = await self._at(entry.place)
         return found if found is not None and entry.owns(found) else None
 
-    async def _at(self, place: Place) -> Slice | None:
+    async def _at(self, place: SlicePlacement) -> Slice | None:
         return next((found for found in await self._driver.slices() if found.place == place), None)
 
-    async def _overlapping(self, place: Place) -> Slice | None:
+    async def _overlapping(self, place: SlicePlacement) -> Slice | None:
         return next((found for found in await self._driver.slices() if found.place.overlaps(place)), None)

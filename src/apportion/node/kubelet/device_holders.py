@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from apportion.apis import names, profiles
 from apportion.apis.custom_resources.accelerators import DeviceHolder, HolderKind
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.node.cluster import pod_lifecycle
 from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container.cgroups import Cgroups
@@ -27,7 +27,7 @@ def names_existing_devices(resource: str) -> bool:
 
 class DeviceHolders:
     def __init__(
-        self, allocations: Allocations, pods: PodWatch, cgroups: Cgroups, *, node: str, reservation_namespace: str
+        self, allocations: Allocations, pods: PodWatch, cgroups: Cgroups, *, node: NodeName, reservation_namespace: str
     ) -> None:
         self._allocations = allocations
         self._pods = pods
@@ -51,10 +51,10 @@ class DeviceHolders:
         alive = {uid for uid in {holding.pod_uid for holding in found} if self._lives(uid)}
         return [holding for holding in found if holding.pod_uid in alive]
 
-    def by_device(self) -> dict[str, DeviceHolder]:
+    def by_device(self) -> dict[DeviceUUID, DeviceHolder]:
         """The holder of each device, as reported in the NodeAccelerator."""
         return {
-            device: DeviceHolder(pod_uid=holding.pod_uid, kind=self._kind(holding))
+            DeviceUUID(device): DeviceHolder(pod_uid=holding.pod_uid, kind=self._kind(holding))
             for holding in self.live()
             for device in holding.ids
         }

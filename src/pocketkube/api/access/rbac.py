@@ -25,7 +25,7 @@ Obj = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """One rule of a role."""
 
     verbs: frozenset[str]
@@ -35,7 +35,7 @@ class Rule:
     urls: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, rule: Mapping[str, Any]) -> Rule:
+    def read(cls, rule: Mapping[str, Any]) -> PolicyRule:
         return cls(
             verbs=frozenset(rule.get("verbs") or ()),
             groups=frozenset(rule.get("apiGroups") or ()),
@@ -68,7 +68,7 @@ class Grant:
     """Rules that a subject holds through one binding; a namespace of "" means everywhere."""
 
     namespace: str
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     reason: str
 
 
@@ -100,15 +100,15 @@ class Rbac:
         for subject in (("User", user.name), *(("Group", group) for group in user.groups)):
             yield from self._grants.get(subject, ())
 
-    def rules(self, user: User, namespace: str) -> list[Rule]:
+    def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """The rules that apply to a user in a namespace, cluster-wide ones included."""
         everything = frozenset("*")
-        always = [Rule(everything, everything, everything), Rule(everything, urls=("*",))]
+        always = [PolicyRule(everything, everything, everything), PolicyRule(everything, urls=("*",))]
         held = (grant for grant in self.grants(user) if grant.namespace in ("", namespace))
         granted = [rule for grant in held for rule in grant.rules]
         return list(dict.fromkeys([*(always if MASTERS in user.groups else ()), *granted]))
 
-    def role_rules(self, kind: str, name: str, namespace: str) -> tuple[Rule, ...] | None:
+    def role_rules(self, kind: str, name: str, namespace: str) -> tuple[PolicyRule, ...] | None:
         """What a role allows; None if there is no such role."""
         bucket, place = (ROLES, namespace) if kind == "Role" else (CLUSTER_ROLES, "")
         stored = self._store.get(bucket, place, name)
@@ -121,7 +121,7 @@ class Rbac:
             for other in self._store.items(CLUSTER_ROLES):
                 if matches(other.labels):
                     rules += other.decode().get("rules") or ()
-        return tuple(Rule.read(rule) for rule in rules)
+        return tuple(PolicyRule.read(rule) for rule in rules)
 
     def _forget(self, change: Change) -> None:
         del change
@@ -142,7 +142,7 @@ class Rbac:
         return found
 
 
-def describe(rule: Rule) -> Obj:
+def describe(rule: PolicyRule) -> Obj:
     """A rule as SelfSubjectRulesReview shows it."""
     shown: Obj = {"verbs": sorted(rule.verbs)}
     if rule.urls:
@@ -153,7 +153,7 @@ def describe(rule: Rule) -> Obj:
     return shown
 
 
-def covered(wanted: Rule, held: list[Rule]) -> bool:
+def covered(wanted: PolicyRule, held: list[PolicyRule]) -> bool:
     """Whether somebody who holds some rules already has everything that a rule would grant."""
     for verb in wanted.verbs:
         for url in wanted.urls:
@@ -167,7 +167,7 @@ def covered(wanted: Rule, held: list[Rule]) -> bool:
     return True
 
 
-def _resource_covered(verb: str, group: str, resource: str, name: str, held: list[Rule]) -> bool:
+def _resource_covered(verb: str, group: str, resource: str, name: str, held: list[PolicyRule]) -> bool:
     subresource = resource.partition("/")[2]
     wanted = {"*", resource} | ({f"*/{subresource}"} if subresource else set())
     return any(

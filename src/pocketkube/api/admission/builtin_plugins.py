@@ -10,11 +10,11 @@ from typing import Any
 
 from pocketkube.api import status
 from pocketkube.api.access import rbac
-from pocketkube.api.access.rbac import Rbac, Rule
+from pocketkube.api.access.rbac import PolicyRule, Rbac
 from pocketkube.api.admission import resource_quotas
 from pocketkube.api.admission.limit_ranges import LimitRanges
 from pocketkube.api.admission.quota_ledger import QuotaLedger
-from pocketkube.api.admission.service_accounts import ServiceAccounts
+from pocketkube.api.admission.service_accounts import ServiceAccountPlugin
 from pocketkube.api.request_attributes import Attributes, RequestInfo
 from pocketkube.api.storage.store import Bucket, Store
 
@@ -43,7 +43,7 @@ class Builtin:
         self._with_controllers = with_controllers
         self._store = store
         self._authorizer = authorizer
-        self._accounts = ServiceAccounts(store)
+        self._accounts = ServiceAccountPlugin(store)
         self._limits = LimitRanges(store)
         self.quotas = QuotaLedger(store)
 
@@ -192,7 +192,7 @@ class Builtin:
             wanted = self._authorizer.role_rules(role.get("kind", ""), role.get("name", ""), attrs.namespace) or ()
         else:
             where = (attrs.resource.plural, attrs.name)
-            wanted = tuple(Rule.read(rule) for rule in obj.get("rules") or ())
+            wanted = tuple(PolicyRule.read(rule) for rule in obj.get("rules") or ())
         verb = "bind" if binding else "escalate"
         asked = RequestInfo(verb, "", rbac.GROUP, "v1", where[0], "", attrs.namespace, where[1])
         if self._authorizer.allows(attrs.user, asked):
@@ -238,7 +238,7 @@ def _tolerates(toleration: Obj, key: str) -> bool:
     return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
 
 
-def _rule_text(rule: Rule) -> str:
+def _rule_text(rule: PolicyRule) -> str:
     parts = {
         "APIGroups": sorted(rule.groups),
         "NonResourceURLs": list(rule.urls),

@@ -1,4 +1,4 @@
-"""Admission: the built-in plugins and the webhooks that users register, around every write.
+"""AdmissionChain: the built-in plugins and the webhooks that users register, around every write.
 
     built-in plugins -> mutating webhooks, one after the other by the names of their configurations
         (-> once more, if one of them changed the object: plugins, and the webhooks that ask for it)
@@ -42,7 +42,7 @@ _OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "Del
 _LOWEST_FAILURE = 400
 
 
-class Admission:
+class AdmissionChain:
     """The whole chain; `close` ends the connections to webhooks."""
 
     def __init__(

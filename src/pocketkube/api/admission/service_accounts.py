@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.02
 
 
-class ServiceAccounts:
+class ServiceAccountPlugin:
     """The plugin for pods that are created."""
 
     def __init__(self, store: Store) -> None:

@@ -24,7 +24,7 @@ DEFAULT_TIMEOUT_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class WebhookRule:
     operations: frozenset[str]
     groups: frozenset[str]
     versions: frozenset[str]
@@ -32,7 +32,7 @@ class Rule:
     scope: str
 
     @classmethod
-    def read(cls, rule: Mapping[str, Any]) -> Rule:
+    def read(cls, rule: Mapping[str, Any]) -> WebhookRule:
         return cls(
             frozenset(rule.get("operations") or ()),
             frozenset(rule.get("apiGroups") or ()),
@@ -66,12 +66,12 @@ class Hook:
     configuration: str
     name: str
     client: Mapping[str, Any]
-    rules: tuple[Rule, ...]
+    rules: tuple[WebhookRule, ...]
     equivalent: bool
     ignore_failures: bool
     selects_namespace: Callable[[Mapping[str, str]], bool]
     selects_object: Callable[[Mapping[str, str]], bool]
-    conditions: tuple[tuple[str, evaluation.Program], ...]
+    conditions: tuple[tuple[str, evaluation.CompiledExpression], ...]
     timeout: int
     dry_run_safe: bool
     versions: tuple[str, ...]
@@ -87,7 +87,7 @@ class Hook:
             configuration=configuration,
             name=hook.get("name", ""),
             client=hook.get("clientConfig") or {},
-            rules=tuple(Rule.read(rule) for rule in hook.get("rules") or ()),
+            rules=tuple(WebhookRule.read(rule) for rule in hook.get("rules") or ()),
             equivalent=hook.get("matchPolicy", "Equivalent") == "Equivalent",
             ignore_failures=hook.get("failurePolicy", "Fail") == "Ignore",
             selects_namespace=from_label_selector(hook.get("namespaceSelector") or {}),

@@ -20,8 +20,8 @@ import msgspec
 
 from apportion.apis.quantity import QuantityError
 from pocketkube.api import status
-from pocketkube.api.content import canonical_quantities, models
-from pocketkube.api.content.models import Field, Shape, Type
+from pocketkube.api.content import canonical_quantities, field_models
+from pocketkube.api.content.field_models import Field, Shape, Type
 from pocketkube.api.registry import Resource
 
 
@@ -45,7 +45,7 @@ def canonical(resource: Resource, obj: dict[str, Any]) -> tuple[dict[str, Any], 
 def empty(resource: Resource, field: str) -> dict[str, Any]:
     """What the server writes for a part that nobody has filled in: `status` of a new ReplicaSet has 0 replicas."""
     assert resource.model is not None
-    part = models.shape(resource.model).fields[field].type
+    part = field_models.shape(resource.model).fields[field].type
     written: dict[str, Any] = msgspec.to_builtins(_struct(part.name)(), enc_hook=_encode)
     return written
 
@@ -65,11 +65,6 @@ def canonical_metadata(metadata: Any) -> tuple[dict[str, Any], list[str]]:
             raise status.bad_request(f"unable to decode the metadata of the object: {problem}") from None
     kept: dict[str, Any] = msgspec.to_builtins(typed, enc_hook=_encode)
     return kept, unknown
-
-
-def unknown_fields(resource: Resource, obj: dict[str, Any]) -> list[str]:
-    """Paths of fields that the kind does not have."""
-    return canonical(resource, obj)[1]
 
 
 def strict_error(resource: Resource, unknown: list[str]) -> status.ApiStatus:
@@ -124,7 +119,7 @@ def _struct(model: str) -> type[msgspec.Struct]:
     """
     fields: list[tuple[str, Any, Any]] = []
     rename: dict[str, str] = {}
-    for index, field in enumerate(models.shape(model).fields.values()):
+    for index, field in enumerate(field_models.shape(model).fields.values()):
         attribute = f"f{index}"
         rename[attribute] = field.name
         fields.append((attribute, *_hint_and_default(field)))
@@ -196,7 +191,7 @@ def _encode(value: Any) -> str:
 def _repaired(resource: Resource, model: str, obj: dict[str, Any], unknown: list[str]) -> msgspec.Struct:
     """The struct after a walk that drops nulls and unknown fields, or the refusal that says what is wrong."""
     try:
-        repaired = _walk_struct(models.shape(model), obj, "", "", unknown)
+        repaired = _walk_struct(field_models.shape(model), obj, "", "", unknown)
         return msgspec.convert(repaired, _struct(model), dec_hook=_decode)
     except (msgspec.ValidationError, MismatchError) as problem:
         raise _cannot_be_handled(resource, obj.get("kind") or resource.kind, str(problem)) from None
@@ -227,7 +222,7 @@ def _walk(kind: Type, value: Any, path: str, place: str, unknown: list[str]) -> 
         case "any":
             return value
         case "struct":
-            shape = models.shape(kind.name)
+            shape = field_models.shape(kind.name)
             if not isinstance(value, dict):
                 raise _mismatch(value, place, _go_type(kind))
             return _walk_struct(shape, value, path, place.partition(".")[2], unknown)
@@ -293,7 +288,7 @@ def _go_type(kind: Type) -> str:
             module, _, name = kind.name.partition(".")
             return f"{module.rpartition('_')[2]}.{name}"
         case "list" | "map":
-            return ("[]" if kind.form == "list" else "map[string]") + _go_type(kind.of or models.ANY)
+            return ("[]" if kind.form == "list" else "map[string]") + _go_type(kind.of or field_models.ANY)
         case _:
             return _GO_SCALARS.get(kind.form, "string")
 

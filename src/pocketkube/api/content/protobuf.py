@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from pocketkube.api import status
-from pocketkube.api.content import models
-from pocketkube.api.content.models import Field, Type
+from pocketkube.api.content import field_models
+from pocketkube.api.content.field_models import Field, Type
 from pocketkube.api.registry import model_name
 
 MAGIC = b"k8s\x00"
@@ -53,7 +53,7 @@ def _object(body: bytes) -> dict[str, Any]:
     if _last_bytes(envelope, 4) == b"application/json":
         return _as_object(raw)
     model = "meta_v1." + kind if kind in _OPTIONS else model_name(api_version, kind)
-    if not models.exists(model) or model.startswith("apiextensions_"):
+    if not field_models.exists(model) or model.startswith("apiextensions_"):
         raise WireError(f'kind "{kind}" in version "{api_version}" is not known in this form; send it as JSON')
     return {"kind": kind, "apiVersion": api_version, **_struct(model, raw)}
 
@@ -62,7 +62,7 @@ def _object(body: bytes) -> dict[str, Any]:
 def _layout(model: str) -> dict[int, Any]:
     """Field number to the field, or to the layout of a message that JSON shows inline."""
     layout: dict[int, Any] = {}
-    for field in models.shape(model).fields.values():
+    for field in field_models.shape(model).fields.values():
         place = layout
         for number in field.numbers[:-1]:
             place = place.setdefault(number, {})

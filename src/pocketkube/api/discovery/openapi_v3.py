@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from pocketkube.api.content import models
-from pocketkube.api.content.models import Field, Type
+from pocketkube.api.content import field_models
+from pocketkube.api.content.field_models import Field, Type
 from pocketkube.api.discovery import openapi_paths
 from pocketkube.api.registry import Registry, Resource
 
@@ -186,7 +186,7 @@ def _add(schemas: dict[str, Obj], model: str) -> None:
         if component(name) in schemas:
             continue
         schemas[component(name)] = dict(_struct(name))
-        for field in models.shape(name).fields.values():
+        for field in field_models.shape(name).fields.values():
             kind: Type | None = field.type
             while kind is not None and kind.of is not None:
                 kind = kind.of
@@ -201,9 +201,9 @@ def _add(schemas: dict[str, Obj], model: str) -> None:
 
 @functools.cache
 def _struct(model: str) -> Obj:
-    text, fields = models.documentation(model)
+    text, fields = field_models.documentation(model)
     rules = _merge_rules().get(model, {})
-    shape = models.shape(model)
+    shape = field_models.shape(model)
     properties = {
         name: _property(field, fields.get(name, ""), rules.get(name, {})) for name, field in shape.fields.items()
     }
@@ -249,9 +249,9 @@ def _enumerated(field: Field, text: str) -> Obj:
 def _described(kind: Type, text: str) -> Obj:
     described: Obj = {"description": text} if text else {}
     if kind.form == "list":
-        return described | {"type": "array", "items": _item(kind.of or models.ANY)}
+        return described | {"type": "array", "items": _item(kind.of or field_models.ANY)}
     if kind.form == "map":
-        return described | {"type": "object", "additionalProperties": _item(kind.of or models.ANY)}
+        return described | {"type": "object", "additionalProperties": _item(kind.of or field_models.ANY)}
     if kind.form in _SCALARS:
         return described | _SCALARS[kind.form]
     reference = {"$ref": _reference(kind)}
@@ -290,7 +290,7 @@ def _custom(resource: Resource) -> Obj:
     """The schema of a custom kind as it was registered, with the metadata that every object has."""
     schema = dict(resource.schema or {})
     schema.setdefault("type", "object")
-    _, about = models.documentation("core_v1.Pod")
+    _, about = field_models.documentation("core_v1.Pod")
     meta = {"allOf": [{"$ref": f"#/components/schemas/{_META}.ObjectMeta"}], "description": about["metadata"]}
     schema["properties"] = {
         **(schema.get("properties") or {}),

@@ -1,7 +1,7 @@
 """The Common Expression Language, as far as match conditions and validation rules need it.
 
 `compile` reads an expression and checks every name and function in it, so that what cannot be evaluated is
-refused when it is registered; `Program.evaluate` runs it against plain JSON values. Evaluation is bounded:
+refused when it is registered; `CompiledExpression.evaluate` runs it against plain JSON values. Evaluation is bounded:
 an expression that does too much ends with an error instead of holding the server.
 """
 
@@ -16,9 +16,9 @@ from pocketkube.api.expressions import functions, optional_values, parser, times
 from pocketkube.api.expressions.functions import EvaluationError, is_int, no_overload
 from pocketkube.api.expressions.operators import OPERATORS
 from pocketkube.api.expressions.optional_values import Optional
-from pocketkube.api.expressions.parser import CelSyntaxError, Node
+from pocketkube.api.expressions.parser import CelSyntaxError, ExpressionNode
 
-__all__ = ["CelSyntaxError", "EvaluationError", "NotBoolError", "Program", "compile_expression"]
+__all__ = ["CelSyntaxError", "CompiledExpression", "EvaluationError", "NotBoolError", "compile_expression"]
 
 MOST_STEPS = 200_000
 
@@ -39,7 +39,7 @@ Code = Callable[[_Scope], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledExpression:
     """An expression that is ready to run."""
 
     text: str
@@ -59,20 +59,20 @@ class Program:
         return result
 
 
-def compile_expression(text: str, variables: Collection[str], *, boolean: bool = True) -> Program:
+def compile_expression(text: str, variables: Collection[str], *, boolean: bool = True) -> CompiledExpression:
     """A program over some variables; raises CelSyntaxError with the position of what is wrong, or NotBoolError."""
     return _compile(text, frozenset(variables), boolean)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compile(text: str, variables: frozenset[str], boolean: bool) -> Program:  # noqa: FBT001  cached by value
+def _compile(text: str, variables: frozenset[str], boolean: bool) -> CompiledExpression:  # noqa: FBT001  cached by value
     node = parser.parse(text)
     compiler = _Compiler(text)
     code = compiler.code(node, variables)
     kind = _static_type(node)
     if boolean and (kind not in ("bool", "dyn") or _is_field_of_object(node)):
         raise NotBoolError(f"must evaluate to bool but got {kind}")
-    return Program(text, code)
+    return CompiledExpression(text, code)
 
 
 class NotBoolError(ValueError):
@@ -92,7 +92,7 @@ _RESULTS = {
 }
 
 
-def _static_type(node: Node) -> str:  # noqa: PLR0911  one return per form
+def _static_type(node: ExpressionNode) -> str:  # noqa: PLR0911  one return per form
     """The type of a result as far as it is plain to see; `dyn` if it depends on the values."""
     match node:
         case parser.Literal():
@@ -101,10 +101,10 @@ def _static_type(node: Node) -> str:  # noqa: PLR0911  one return per form
             return "list"
         case parser.MapOf():
             return "map"
-        case parser.Call(name="+" | "-" | "*" | "/" | "%" | "-_"):
+        case parser.FunctionCall(name="+" | "-" | "*" | "/" | "%" | "-_"):
             types = {_static_type(each) for each in node.arguments}
             return types.pop() if len(types) == 1 else "dyn"
-        case parser.Call():
+        case parser.FunctionCall():
             return _RESULTS.get(node.name, "dyn")
         case parser.Comprehension(kind="map" | "filter"):
             return "list"
@@ -115,7 +115,7 @@ def _static_type(node: Node) -> str:  # noqa: PLR0911  one return per form
             return "dyn"
 
 
-def _is_field_of_object(node: Node) -> bool:
+def _is_field_of_object(node: ExpressionNode) -> bool:
     """Whether an expression is a bare field of an object in admission, of which nobody knows the type."""
     selects = isinstance(node, parser.Select | parser.Index) and not (isinstance(node, parser.Select) and node.test)
     while isinstance(node, parser.Select | parser.Index):
@@ -129,7 +129,7 @@ class _Compiler:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def code(self, node: Node, names: frozenset[str]) -> Code:  # noqa: PLR0911, C901  one case per node
+    def code(self, node: ExpressionNode, names: frozenset[str]) -> Code:  # noqa: PLR0911, C901  one case per node
         match node:
             case parser.Literal():
                 value = node.value
@@ -153,7 +153,7 @@ class _Compiler:
                 return self._map(node, names)
             case parser.Comprehension():
                 return self._comprehension(node, names)
-            case parser.Call():
+            case parser.FunctionCall():
                 return self._call(node, names)
         raise AssertionError(node)
 
@@ -197,7 +197,7 @@ class _Compiler:
 
         return make
 
-    def _call(self, node: parser.Call, names: frozenset[str]) -> Code:
+    def _call(self, node: parser.FunctionCall, names: frozenset[str]) -> Code:
         prefix = node.target.name if isinstance(node.target, parser.Name) and node.target.name not in names else ""
         dotted = _FUNCTIONS.get((f"{prefix}.{node.name}", len(node.arguments))) if prefix else None
         arguments = tuple(self.code(each, names) for each in node.arguments)
@@ -222,7 +222,7 @@ class _Compiler:
 
         return run
 
-    def _check_operands(self, node: parser.Call) -> None:
+    def _check_operands(self, node: parser.FunctionCall) -> None:
         """Arithmetic on types that are plain to see and do not go together."""
         types = [_static_type(each) for each in node.arguments]
         if node.name in _ARITHMETIC and len(types) > 1 and types[0] != types[1] and _PLAIN.issuperset(types):

@@ -59,82 +59,82 @@ class CelSyntaxError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ExpressionNode:
     """A piece of an expression and where it begins."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(ExpressionNode):
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(ExpressionNode):
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(ExpressionNode):
     """`of.field`; `test` is the form inside has()."""
 
-    of: Node
+    of: ExpressionNode
     field: str
     test: bool = False
     optional: bool = False  # `of.?field`
 
 
 @dataclass(frozen=True, slots=True)
-class Index(Node):
-    of: Node
-    key: Node
+class Index(ExpressionNode):
+    of: ExpressionNode
+    key: ExpressionNode
     optional: bool = False  # `of[?key]`
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class FunctionCall(ExpressionNode):
     """A function, an operator or, with a target, a method."""
 
     name: str
-    arguments: tuple[Node, ...]
-    target: Node | None = None
+    arguments: tuple[ExpressionNode, ...]
+    target: ExpressionNode | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Logic(Node):
+class Logic(ExpressionNode):
     """All of (`&&`) or one of (`||`) some parts."""
 
     every: bool
-    parts: tuple[Node, ...]
+    parts: tuple[ExpressionNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Node):
-    condition: Node
-    yes: Node
-    no: Node
+class Choice(ExpressionNode):
+    condition: ExpressionNode
+    yes: ExpressionNode
+    no: ExpressionNode
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf(Node):
-    items: tuple[Node, ...]
+class ListOf(ExpressionNode):
+    items: tuple[ExpressionNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf(Node):
-    entries: tuple[tuple[Node, Node], ...]
+class MapOf(ExpressionNode):
+    entries: tuple[tuple[ExpressionNode, ExpressionNode], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comprehension(Node):
+class Comprehension(ExpressionNode):
     """A macro over a list or the keys of a map: `over.kind(name, step)`, for map perhaps with a filter."""
 
     kind: str
-    over: Node
+    over: ExpressionNode
     name: str
-    step: Node
-    where: Node | None = None
+    step: ExpressionNode
+    where: ExpressionNode | None = None
 
 
 class _Token(NamedTuple):
@@ -143,7 +143,7 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> ExpressionNode:
     """The tree of an expression; raises CelSyntaxError."""
     if len(text) > LONGEST:
         raise CelSyntaxError(f"the expression is longer than {LONGEST} characters", text[:80], 0)
@@ -171,13 +171,13 @@ class _Parser:
         self._next = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> ExpressionNode:
         node = self._expression()
         if self._peek().kind != "end":
             raise self._unexpected()
         return node
 
-    def _expression(self) -> Node:
+    def _expression(self) -> ExpressionNode:
         self._depth += 1
         if self._depth > DEEPEST:
             raise self._error(f"the expression is nested more than {DEEPEST} deep")
@@ -189,7 +189,7 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _binary(self, lowest: int) -> Node:
+    def _binary(self, lowest: int) -> ExpressionNode:
         left = self._unary()
         length = 0
         while (level := _PRECEDENCE.get(self._peek().text, 0)) >= lowest and self._peek().kind in ("operator", "name"):
@@ -201,10 +201,10 @@ class _Parser:
             length += 1
             if length > DEEPEST:
                 raise self._error(f"more than {DEEPEST} operators in a row")
-            left = Call(token.at, token.text, (left, right))
+            left = FunctionCall(token.at, token.text, (left, right))
         return left
 
-    def _unary(self) -> Node:
+    def _unary(self) -> ExpressionNode:
         token = self._peek()
         if token.text in ("!", "-") and token.kind == "operator":
             repeated = 0
@@ -215,10 +215,10 @@ class _Parser:
                 return node
             if token.text == "-" and isinstance(node, Literal) and isinstance(node.value, int | float):
                 return Literal(token.at, -node.value)
-            return Call(token.at, "!_" if token.text == "!" else "-_", (node,))
+            return FunctionCall(token.at, "!_" if token.text == "!" else "-_", (node,))
         return self._member()
 
-    def _member(self) -> Node:
+    def _member(self) -> ExpressionNode:
         node = self._primary()
         for _ in range(DEEPEST):
             at = self._peek().at
@@ -233,7 +233,7 @@ class _Parser:
                 return node
         raise self._error(f"more than {DEEPEST} selections in a row")
 
-    def _selected(self, node: Node, at: int) -> Node:
+    def _selected(self, node: ExpressionNode, at: int) -> ExpressionNode:
         if self._accept("?"):
             return Select(at, node, self._identifier(), optional=True)
         field = self._identifier()
@@ -241,10 +241,12 @@ class _Parser:
             return Select(at, node, field)
         arguments = self._arguments(")")
         if field not in _COMPREHENSIONS:
-            return Call(at, field, arguments, node)
+            return FunctionCall(at, field, arguments, node)
         return self._comprehension(node, field, arguments, at)
 
-    def _comprehension(self, over: Node, kind: str, arguments: tuple[Node, ...], at: int) -> Node:
+    def _comprehension(
+        self, over: ExpressionNode, kind: str, arguments: tuple[ExpressionNode, ...], at: int
+    ) -> ExpressionNode:
         if len(arguments) not in _COMPREHENSIONS[kind]:
             raise CelSyntaxError(f"invalid number of arguments for the macro {kind}", self._text, at)
         variable = arguments[0]
@@ -253,7 +255,7 @@ class _Parser:
         where = arguments[1] if len(arguments) > 2 else None  # noqa: PLR2004  map(x, condition, step)
         return Comprehension(at, kind, over, variable.name, arguments[-1], where)
 
-    def _primary(self) -> Node:  # noqa: PLR0911  one return per form
+    def _primary(self) -> ExpressionNode:  # noqa: PLR0911  one return per form
         token = self._peek()
         if token.kind == "end" or (token.kind == "operator" and token.text not in "([{"):
             raise self._unexpected()
@@ -275,7 +277,7 @@ class _Parser:
             return ListOf(token.at, self._arguments("]"))
         return MapOf(token.at, self._entries())
 
-    def _named(self, token: _Token) -> Node:
+    def _named(self, token: _Token) -> ExpressionNode:
         if token.text in ("true", "false", "null"):
             return Literal(token.at, {"true": True, "false": False, "null": None}[token.text])
         if token.text in _RESERVED or token.text == "in":
@@ -290,10 +292,10 @@ class _Parser:
                 raise CelSyntaxError("invalid argument to has() macro", self._text, token.at)
             select = arguments[0]
             return Select(select.at, select.of, select.field, test=True)
-        return Call(token.at, token.text, arguments)
+        return FunctionCall(token.at, token.text, arguments)
 
-    def _arguments(self, end: str) -> tuple[Node, ...]:
-        found: list[Node] = []
+    def _arguments(self, end: str) -> tuple[ExpressionNode, ...]:
+        found: list[ExpressionNode] = []
         while not self._accept(end):
             found.append(self._expression())
             if not self._accept(","):
@@ -301,8 +303,8 @@ class _Parser:
                 break
         return tuple(found)
 
-    def _entries(self) -> tuple[tuple[Node, Node], ...]:
-        found: list[tuple[Node, Node]] = []
+    def _entries(self) -> tuple[tuple[ExpressionNode, ExpressionNode], ...]:
+        found: list[tuple[ExpressionNode, ExpressionNode]] = []
         while not self._accept("}"):
             key = self._expression()
             self._expect(":")
@@ -367,9 +369,9 @@ class _Parser:
         return CelSyntaxError(message, self._text, self._peek().at)
 
 
-def _joined(token: _Token, left: Node, right: Node) -> Logic:
+def _joined(token: _Token, left: ExpressionNode, right: ExpressionNode) -> Logic:
     every = token.text == "&&"
-    parts: tuple[Node, ...] = ()
+    parts: tuple[ExpressionNode, ...] = ()
     for side in (left, right):
         parts += side.parts if isinstance(side, Logic) and side.every is every else (side,)
     return Logic(token.at, every, parts)

@@ -166,7 +166,7 @@ def json_patch_or_422(current: Obj, patch: list[Any]) -> Any:
         raise status.ApiStatus(422, "Invalid", message, {}) from problem
 
 
-def _strategic(node: merge_types.Node, current: Obj, patch: Obj) -> Obj:
+def _strategic(node: merge_types.MergeNode, current: Obj, patch: Obj) -> Obj:
     try:
         return strategic_merge_patch.apply(node, current, patch)
     except PatchError as problem:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from pocketkube.api.patches.field_sets import Path, element
-from pocketkube.api.patches.merge_types import Node
+from pocketkube.api.patches.merge_types import MergeNode
 
 Tree = dict[str, Any]
 DOT = "."
 
 
-def of_new(node: Node, obj: dict[str, Any]) -> Tree:
+def of_new(node: MergeNode, obj: dict[str, Any]) -> Tree:
     """Everything that an object adds to the empty object of its kind."""
     return _added_to_map(node, obj, there=True)
 
@@ -57,7 +57,7 @@ def _replaced(tree: Tree, part: str, inner: Tree | None) -> Tree:
     return {key: value for key, value in tree.items() if key != part}
 
 
-def _added(node: Node, value: Any, *, there: bool) -> Tree | None:
+def _added(node: MergeNode, value: Any, *, there: bool) -> Tree | None:
     """The tree of one value, or None if the empty object has it already (`there`: it has an empty one)."""
     if isinstance(value, dict) and value and node.granular:
         tree = _added_to_map(node, value, there=there)
@@ -69,7 +69,7 @@ def _added(node: Node, value: Any, *, there: bool) -> Tree | None:
     return {}
 
 
-def _added_to_map(node: Node, value: dict[str, Any], *, there: bool) -> Tree:
+def _added_to_map(node: MergeNode, value: dict[str, Any], *, there: bool) -> Tree:
     tree: Tree = {} if there else {DOT: {}}
     for name, inner in value.items():
         child = node.child(name)
@@ -79,7 +79,7 @@ def _added_to_map(node: Node, value: dict[str, Any], *, there: bool) -> Tree:
     return tree
 
 
-def _added_to_list(node: Node, items: list[Any], *, there: bool) -> Tree:
+def _added_to_list(node: MergeNode, items: list[Any], *, there: bool) -> Tree:
     tree: Tree = {} if there else {DOT: {}}
     for item in items:
         part = element(node, item)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pocketkube.api.patches.errors import PatchError
-from pocketkube.api.patches.merge_types import Node
+from pocketkube.api.patches.merge_types import MergeNode
 
 Path = tuple[str, ...]
 Paths = set[Path]
@@ -30,7 +30,7 @@ class Difference:
     removed: Paths = field(default_factory=set)
 
 
-def element(node: Node, item: Any) -> str:
+def element(node: MergeNode, item: Any) -> str:
     """The path element of an item of a list that is a map or a set."""
     if node.list_type == "set":
         if isinstance(item, (dict, list)):
@@ -53,20 +53,20 @@ def element(node: Node, item: Any) -> str:
     return "k:" + _text(keys)
 
 
-def of_object(node: Node, value: Any) -> Paths:
+def of_object(node: MergeNode, value: Any) -> Paths:
     """Every path that a configuration contains."""
     found: Paths = set()
     _collect(node, value, (), found)
     return found
 
 
-def compare(node: Node, old: Any, new: Any) -> Difference:
+def compare(node: MergeNode, old: Any, new: Any) -> Difference:
     found = Difference()
     _compare(node, old, new, (), found)
     return found
 
 
-def named_fields(node: Node, paths: Paths) -> Paths:
+def named_fields(node: MergeNode, paths: Paths) -> Paths:
     """The set with all enclosing fields that have a name of their own (not map keys or list items)."""
     found = set(paths)
     for path in paths:
@@ -81,7 +81,7 @@ def named_fields(node: Node, paths: Paths) -> Paths:
     return found
 
 
-def without(node: Node, value: Any, paths: Paths) -> Any:
+def without(node: MergeNode, value: Any, paths: Paths) -> Any:
     """The value less everything under the given paths; what becomes empty that way becomes null."""
     return _remove(node, value, _tree(paths))
 
@@ -123,7 +123,7 @@ def text(path: Path) -> str:
     return "".join(parts)
 
 
-def _collect(node: Node, value: Any, path: Path, found: Paths) -> None:
+def _collect(node: MergeNode, value: Any, path: Path, found: Paths) -> None:
     if isinstance(value, dict) and node.granular:
         for name, inner in value.items():
             here = (*path, f"f:{name}")
@@ -140,7 +140,7 @@ def _collect(node: Node, value: Any, path: Path, found: Paths) -> None:
         found.add(path)
 
 
-def _compare(node: Node, old: Any, new: Any, path: Path, found: Difference) -> None:
+def _compare(node: MergeNode, old: Any, new: Any, path: Path, found: Difference) -> None:
     if old is not _MISSING and new is not _MISSING and _same(old, new):
         return
     if node.granular and _is_map(old) and _is_map(new) and (old not in _EMPTY or new not in _EMPTY):
@@ -172,7 +172,7 @@ def _leaf(old: Any, new: Any, path: Path, found: Difference) -> None:
         found.modified.add(path)
 
 
-def _compare_maps(node: Node, old: Any, new: Any, path: Path, found: Difference) -> None:
+def _compare_maps(node: MergeNode, old: Any, new: Any, path: Path, found: Difference) -> None:
     before: Mapping[str, Any] = old if isinstance(old, dict) else {}
     after: Mapping[str, Any] = new if isinstance(new, dict) else {}
     for name in before.keys() | after.keys():
@@ -186,7 +186,7 @@ def _compare_maps(node: Node, old: Any, new: Any, path: Path, found: Difference)
             _compare(child, left, right, (*path, f"f:{name}"), found)
 
 
-def _compare_lists(node: Node, old: Any, new: Any, path: Path, found: Difference) -> None:
+def _compare_lists(node: MergeNode, old: Any, new: Any, path: Path, found: Difference) -> None:
     before, after = _by_element(node, old), _by_element(node, new)
     for part in before.keys() | after.keys():
         left, right = before.get(part, []), after.get(part, [])
@@ -197,7 +197,7 @@ def _compare_lists(node: Node, old: Any, new: Any, path: Path, found: Difference
             (found.modified if left and right else found.added if right else found.removed).add(here)
 
 
-def _by_element(node: Node, items: Any) -> dict[str, list[Any]]:
+def _by_element(node: MergeNode, items: Any) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for item in items if isinstance(items, list) else []:
         found.setdefault(element(node, item), []).append(item)
@@ -232,7 +232,7 @@ def _tree(paths: Paths) -> dict[str, Any]:
     return root
 
 
-def _remove(node: Node, value: Any, tree: dict[str, Any]) -> Any:
+def _remove(node: MergeNode, value: Any, tree: dict[str, Any]) -> Any:
     if isinstance(value, dict) and node.granular:
         kept: dict[str, Any] = {}
         for name, inner in value.items():

@@ -1,6 +1,6 @@
 """How the parts of an object merge: which lists are maps or sets, which maps are one value.
 
-One tree of `Node`s per kind, made on first use: from the models and the generated merge rules for built-in
+One tree of `MergeNode`s per kind, made on first use: from the models and the generated merge rules for built-in
 kinds, from the structural schema for custom ones. Strategic merge patch, server-side apply and ownership of
 fields all walk objects along it.
 """
@@ -15,19 +15,19 @@ from typing import Any, Literal
 
 import msgspec
 
-from pocketkube.api.content import models
-from pocketkube.api.content.models import Type
+from pocketkube.api.content import field_models
+from pocketkube.api.content.field_models import Type
 from pocketkube.api.registry import Resource
 
 ListType = Literal["atomic", "map", "set"]
 
 
 @dataclass(frozen=True)
-class Node:
+class MergeNode:
     """One place of an object. `fields` are known names; `of` is what a map or list holds."""
 
     form: Literal["leaf", "struct", "map", "list", "any"] = "leaf"
-    of: Node | None = None
+    of: MergeNode | None = None
     atomic: bool = False
     list_type: ListType = "atomic"
     keys: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Node:
     merge_key: str = ""
     always: bool = False  # Go writes this field even when it is empty: an empty one is no addition
 
-    def child(self, name: str) -> Node:
+    def child(self, name: str) -> MergeNode:
         """The node of a field of a struct or of an entry of a map."""
         del name
         return self.of or ANY
@@ -52,7 +52,7 @@ class Node:
         return False
 
     @property
-    def item(self) -> Node:
+    def item(self) -> MergeNode:
         return self.of or ANY
 
     @property
@@ -61,17 +61,17 @@ class Node:
         return self.form in ("struct", "map", "any") and not self.atomic
 
 
-ANY = Node("any")
-LEAF = Node("leaf")
+ANY = MergeNode("any")
+LEAF = MergeNode("leaf")
 
 
 @dataclass(frozen=True)
-class _Struct(Node):
+class _Struct(MergeNode):
     """A type of the models."""
 
     model: str = ""
 
-    def child(self, name: str) -> Node:
+    def child(self, name: str) -> MergeNode:
         return _children(self.model).get(name, ANY)
 
     def knows(self, name: str) -> bool:
@@ -82,13 +82,13 @@ class _Struct(Node):
 
 
 @dataclass(frozen=True)
-class _Schema(Node):
+class _Schema(MergeNode):
     """An object of a structural schema."""
 
-    children: Mapping[str, Node] = field(default_factory=dict)
+    children: Mapping[str, MergeNode] = field(default_factory=dict)
     open: bool = False
 
-    def child(self, name: str) -> Node:
+    def child(self, name: str) -> MergeNode:
         return self.children.get(name) or self.of or ANY
 
     def knows(self, name: str) -> bool:
@@ -98,7 +98,7 @@ class _Schema(Node):
         return name in self.children
 
 
-def of_resource(resource: Resource) -> Node:
+def of_resource(resource: Resource) -> MergeNode:
     """The layout of a whole object."""
     if resource.model is not None:
         return _of_model(resource.model)
@@ -106,34 +106,38 @@ def of_resource(resource: Resource) -> Node:
 
 
 @functools.cache
-def _of_model(model: str) -> Node:
+def _of_model(model: str) -> MergeNode:
     return _Struct("struct", model=model, atomic=bool(_rules().get(model, {}).get("", {}).get("atomic")))
 
 
 @functools.cache
-def _children(model: str) -> dict[str, Node]:
+def _children(model: str) -> dict[str, MergeNode]:
     rules = _rules().get(model, {})
     found = {}
-    for name, each in models.shape(model).fields.items():
+    for name, each in field_models.shape(model).fields.items():
         value_struct = each.type.form == "struct" and not each.pointer and not each.omit_zero
         found[name] = _node(each.type, rules.get(name, {}), always=not each.omit or value_struct)
     return found
 
 
-def _node(kind: Type, rule: Mapping[str, Any], *, always: bool = False) -> Node:
+def _node(kind: Type, rule: Mapping[str, Any], *, always: bool = False) -> MergeNode:
     patch, merge_key = frozenset(rule.get("patch", ())), rule.get("key", "")
     match kind.form:
         case "struct":
             atomic = bool(rule.get("atomic")) or _of_model(kind.name).atomic
             return _Struct("struct", model=kind.name, atomic=atomic, patch=patch, always=always)
         case "map":
-            return Node(
-                "map", _node(kind.of or models.ANY, {}), atomic=bool(rule.get("atomic")), patch=patch, always=always
+            return MergeNode(
+                "map",
+                _node(kind.of or field_models.ANY, {}),
+                atomic=bool(rule.get("atomic")),
+                patch=patch,
+                always=always,
             )
         case "list":
-            return Node(
+            return MergeNode(
                 "list",
-                _node(kind.of or models.ANY, {}),
+                _node(kind.of or field_models.ANY, {}),
                 list_type=rule.get("list", "atomic"),
                 keys=tuple(rule.get("keys", ())),
                 key_defaults=rule.get("defaults", {}),
@@ -142,9 +146,9 @@ def _node(kind: Type, rule: Mapping[str, Any], *, always: bool = False) -> Node:
                 always=always,
             )
         case "any":
-            return Node("any", patch=patch, always=always)
+            return MergeNode("any", patch=patch, always=always)
         case _:
-            return Node("leaf", patch=patch, always=always)
+            return MergeNode("leaf", patch=patch, always=always)
 
 
 class _Identity:
@@ -161,7 +165,7 @@ class _Identity:
 
 
 @functools.lru_cache(maxsize=256)
-def _of_custom(identity: _Identity) -> Node:
+def _of_custom(identity: _Identity) -> MergeNode:
     root = _of_schema(identity.schema)
     children = dict(root.children) if isinstance(root, _Schema) else {}
     children |= _type_and_metadata()
@@ -169,11 +173,11 @@ def _of_custom(identity: _Identity) -> Node:
     return _Schema("struct", children=children, open=open_)
 
 
-def _type_and_metadata() -> dict[str, Node]:
+def _type_and_metadata() -> dict[str, MergeNode]:
     return {"apiVersion": LEAF, "kind": LEAF, "metadata": _of_model("meta_v1.ObjectMeta")}
 
 
-def _of_schema(schema: Mapping[str, Any]) -> Node:
+def _of_schema(schema: Mapping[str, Any]) -> MergeNode:
     properties = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
     preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
@@ -190,7 +194,7 @@ def _of_schema(schema: Mapping[str, Any]) -> Node:
             keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
             item = items if isinstance(items, Mapping) else {}
             described = item.get("properties") or {}
-            return Node(
+            return MergeNode(
                 "list",
                 _of_schema(item),
                 list_type=schema.get("x-kubernetes-list-type") or "atomic",

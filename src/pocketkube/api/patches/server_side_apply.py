@@ -14,12 +14,12 @@ from typing import Any
 from pocketkube.api.patches import field_sets
 from pocketkube.api.patches.errors import PatchError
 from pocketkube.api.patches.field_sets import Paths
-from pocketkube.api.patches.merge_types import Node
+from pocketkube.api.patches.merge_types import MergeNode
 
 Obj = dict[str, Any]
 
 
-def check(node: Node, config: Any, path: str = "") -> None:
+def check(node: MergeNode, config: Any, path: str = "") -> None:
     """Refuse what the layout does not know, and list items that cannot be told apart."""
     if isinstance(config, dict) and node.form in ("struct", "map", "any"):
         for name, value in config.items():
@@ -41,7 +41,7 @@ def check(node: Node, config: Any, path: str = "") -> None:
 _FORMS = {"struct": "map", "map": "map", "list": "list"}
 
 
-def merge(node: Node, live: Any, config: Any) -> Any:
+def merge(node: MergeNode, live: Any, config: Any) -> Any:
     """The live value with the configuration on top; an explicit null stays null until the object is decoded."""
     if isinstance(live, dict) and isinstance(config, dict) and node.granular:
         merged = dict(live)
@@ -53,7 +53,7 @@ def merge(node: Node, live: Any, config: Any) -> Any:
     return config
 
 
-def prune(node: Node, merged: Obj, last: Paths, managed: Paths) -> Obj:
+def prune(node: MergeNode, merged: Obj, last: Paths, managed: Paths) -> Obj:
     """The merged object without what the manager has given up. `managed`: everything anybody manages now."""
     if not last:
         return merged
@@ -66,11 +66,11 @@ def prune(node: Node, merged: Obj, last: Paths, managed: Paths) -> Obj:
     return result if isinstance(result, dict) else {}
 
 
-def _set(node: Node, value: Any) -> Paths:
+def _set(node: MergeNode, value: Any) -> Paths:
     return field_sets.named_fields(node, field_sets.of_object(node, value or {}))
 
 
-def _merge_lists(node: Node, live: list[Any], config: list[Any]) -> list[Any]:
+def _merge_lists(node: MergeNode, live: list[Any], config: list[Any]) -> list[Any]:
     """Items of both: the configuration's order leads, live items keep their place between shared ones."""
     before = {field_sets.element(node, item): item for item in live}
     wanted = {field_sets.element(node, item): item for item in config}
@@ -99,7 +99,7 @@ def _merge_lists(node: Node, live: list[Any], config: list[Any]) -> list[Any]:
     return merged
 
 
-def _element(node: Node, item: Any, path: str, index: int, seen: set[str]) -> str:
+def _element(node: MergeNode, item: Any, path: str, index: int, seen: set[str]) -> str:
     try:
         part = field_sets.element(node, item)
     except PatchError as problem:

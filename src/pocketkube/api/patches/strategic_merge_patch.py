@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from pocketkube.api.patches.errors import PatchError
-from pocketkube.api.patches.merge_types import Node
+from pocketkube.api.patches.merge_types import MergeNode
 
 Obj = dict[str, Any]
 DIRECTIVE, RETAIN = "$patch", "$retainKeys"
 DELETE_FROM, ORDER = "$deleteFromPrimitiveList", "$setElementOrder"
 
 
-def apply(node: Node, original: Obj, patch: Obj) -> Obj:
+def apply(node: MergeNode, original: Obj, patch: Obj) -> Obj:
     """The patched object; neither argument is changed, but the result shares parts with both."""
     if DIRECTIVE in patch:
         return _directed(patch)
@@ -33,7 +33,7 @@ def apply(node: Node, original: Obj, patch: Obj) -> Obj:
     return result
 
 
-def _merge_field(node: Node, result: Obj, key: str, value: Any) -> None:
+def _merge_field(node: MergeNode, result: Obj, key: str, value: Any) -> None:
     if value is None:
         result.pop(key, None)
         return
@@ -70,7 +70,7 @@ def _retained(original: Obj, patch: Obj) -> Obj:
     return {key: value for key, value in original.items() if key in names}
 
 
-def _merge_ordered(node: Node, result: Obj, rest: Obj, key: str) -> None:
+def _merge_ordered(node: MergeNode, result: Obj, rest: Obj, key: str) -> None:
     """A list with its `$setElementOrder`: contents merge as always, then the order is enforced."""
     order = rest.pop(key)
     name = _field(key, ORDER, "setElementOrder list")
@@ -91,7 +91,7 @@ def _merge_ordered(node: Node, result: Obj, rest: Obj, key: str) -> None:
     result[name] = _ordered(inner.merge_key, merged, order, before or [])
 
 
-def _check_order(inner: Node, given: list[Any], order: list[Any]) -> None:
+def _check_order(inner: MergeNode, given: list[Any], order: list[Any]) -> None:
     """What the patch adds must stand in the order list, in the same sequence."""
     wanted = [_identity(inner.merge_key, each) for each in given if not _has_directive(each)]
     listed = iter([_identity(inner.merge_key, each) for each in order])
@@ -99,7 +99,7 @@ def _check_order(inner: Node, given: list[Any], order: list[Any]) -> None:
         raise PatchError(f"The order in patch list:\n{given}\n doesn't match {ORDER} list:\n{order}\n")
 
 
-def _merge_lists(inner: Node, before: list[Any], given: list[Any]) -> list[Any]:
+def _merge_lists(inner: MergeNode, before: list[Any], given: list[Any]) -> list[Any]:
     if not before and not given:
         return before
     if not any(isinstance(each, dict) for each in (*before, *given)):

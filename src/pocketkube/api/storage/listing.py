@@ -45,7 +45,7 @@ class Page:
         return found
 
 
-class _Token(msgspec.Struct):
+class _ContinueToken(msgspec.Struct):
     v: str
     rv: int
     start: str
@@ -171,14 +171,14 @@ def _past(store: Store, bucket: Bucket, namespace: str, revision: int, start: Ke
 
 
 def _write(revision: int, key: Key) -> str:
-    raw = msgspec.json.encode(_Token("meta.k8s.io/v1", revision, f"{key.namespace}/{key.name}"))
+    raw = msgspec.json.encode(_ContinueToken("meta.k8s.io/v1", revision, f"{key.namespace}/{key.name}"))
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _read(token: str) -> tuple[int, Key]:
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        value = msgspec.json.decode(raw, type=_Token)
+        value = msgspec.json.decode(raw, type=_ContinueToken)
         namespace, found, name = value.start.partition("/")
         if not found or value.v != "meta.k8s.io/v1":
             raise ValueError(value.start)  # noqa: TRY301

@@ -214,13 +214,11 @@ class Store:
 
         return stop
 
-    def compact(self, revision: int | None = None) -> None:
-        """Forget the past up to a revision (default: all of it)."""
-        floor = min(self.revision if revision is None else revision, self.revision)
+    def compact(self) -> None:
+        """Forget the past, as after an etcd compaction: for tests of clients that come too late."""
         for state in self._buckets.values():
-            while state.history and state.history[0].revision <= floor:
-                state.history.popleft()
-            state.floor = max(state.floor, floor)
+            state.history.clear()
+            state.floor = self.revision
 
     def _state(self, bucket: Bucket) -> _BucketState:
         state = self._buckets.get(bucket)

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator
 
-Rule = Callable[[str], tuple[str, ...]]
+NameRule = Callable[[str], tuple[str, ...]]
 
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
@@ -62,7 +62,7 @@ _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
 
-def _rule(check: Callable[[str], Iterator[str]]) -> Rule:
+def _rule(check: Callable[[str], Iterator[str]]) -> NameRule:
     @functools.lru_cache(maxsize=8192)
     @functools.wraps(check)
     def rule(value: str) -> tuple[str, ...]:

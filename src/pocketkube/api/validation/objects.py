@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pocketkube.api.content import decoding
 from pocketkube.api.registry import Resource
 from pocketkube.api.status import Cause
 from pocketkube.api.validation import name_rules, network, pods, webhooks, workloads
@@ -26,11 +25,6 @@ _POD = "core_v1.Pod"
 _LABEL_NAMES = {"core_v1.Namespace"}
 _STANDARD_FINALIZERS = {"foregroundDeletion", "kubernetes", "orphan"}
 _DNS1035_NAMES = {"core_v1.Service"}
-
-
-def check_fields(resource: Resource, obj: Obj) -> list[str]:
-    """Unknown fields as users are told of them: `unknown field "spec.foo"`."""
-    return [f'unknown field "{path}"' for path in decoding.unknown_fields(resource, obj)]
 
 
 def validate(resource: Resource, new: Obj, old: Obj | None, subresource: str = "") -> list[Cause]:
@@ -107,7 +101,7 @@ def _deletion(found: Problems, new: Obj, old: Obj) -> None:
         )
 
 
-def _name_rule(resource: Resource) -> name_rules.Rule:
+def _name_rule(resource: Resource) -> name_rules.NameRule:
     if resource.model in _PATH_SEGMENT_NAMES:
         return name_rules.path_segment
     if resource.model in _LABEL_NAMES:

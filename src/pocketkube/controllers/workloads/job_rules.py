@@ -16,7 +16,7 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobEnd:
     """How a job ends."""
 
     kind: str  # Complete or Failed
@@ -63,21 +63,21 @@ def counted(job: Json, fresh: list[Json]) -> Json:
     return status
 
 
-def verdict(job: Json, status: Json, mine: list[Json], now: float) -> Verdict | None:
+def end(job: Json, status: Json, mine: list[Json], now: float) -> JobEnd | None:
     spec = job["spec"]
     failed = status["failed"] or 0
     limit = spec.get("backoffLimit", 6)
     restarts = sum(_all_restarts(pod) for pod in mine if pod_facts.active(pod) and _restarts_itself(job))
     if failed > limit or (restarts and restarts > limit):
         text = "Job has reached the specified backoff limit"
-        return Verdict("Failed", "BackoffLimitExceeded", text, "BackoffLimitExceeded")
+        return JobEnd("Failed", "BackoffLimitExceeded", text, "BackoffLimitExceeded")
     deadline = spec.get("activeDeadlineSeconds")
     started = status.get("startTime")
     if deadline is not None and started and not suspended(job) and seconds_of(started) + deadline <= now:
         text = "Job was active longer than specified deadline"
-        return Verdict("Failed", "DeadlineExceeded", text, "DeadlineExceeded")
+        return JobEnd("Failed", "DeadlineExceeded", text, "DeadlineExceeded")
     if _complete(job, status, mine):
-        return Verdict("Complete", "CompletionsReached", "Job completed", "Completed")
+        return JobEnd("Complete", "CompletionsReached", "Job completed", "Completed")
     return None
 
 
@@ -119,7 +119,7 @@ def next_look(job: Json, status: Json, now: float) -> float | None:
     return max(0.1, seconds_of(started) + float(deadline) - now)
 
 
-def conditions(job: Json, before: list[Json], ended: Verdict | None, now: str) -> list[Json]:
+def conditions(job: Json, before: list[Json], ended: JobEnd | None, now: str) -> list[Json]:
     made = before
     was = next((each for each in before if each["type"] == "Suspended"), None)
     if suspended(job):

@@ -62,7 +62,7 @@ class Jobs(Reconciler):
         self._say_suspension(job, status, now)
         if not job_rules.suspended(job) and not status["startTime"]:
             status["startTime"] = stamp(now)
-        ended = job_rules.verdict(job, status, mine, now)
+        ended = job_rules.end(job, status, mine, now)
         active = [pod for pod in mine if pod_facts.active(pod)]
         if ended is not None or job_rules.suspended(job):
             await self._pods.delete(key, job, active)
@@ -100,7 +100,7 @@ class Jobs(Reconciler):
         return active, None
 
     async def _write(
-        self, key: Key, job: Json, status: Json, active: list[Json], ended: job_rules.Verdict | None, mine: list[Json]
+        self, key: Key, job: Json, status: Json, active: list[Json], ended: job_rules.JobEnd | None, mine: list[Json]
     ) -> None:
         before = job.get("status") or {}
         status["active"] = len(active) or None

@@ -13,8 +13,8 @@ from pocketkube.kubelet.containers import images, launching, probes
 from pocketkube.kubelet.containers.backoff import BackOff
 from pocketkube.kubelet.containers.launching import NotStartedError
 from pocketkube.kubelet.containers.logs import ContainerLog, PodLogs
-from pocketkube.kubelet.host import Host, regarding
-from pocketkube.kubelet.pods.records import ContainerRecord, PodRecord, Role, Running, Terminated, Waiting
+from pocketkube.kubelet.node_context import NodeContext, regarding
+from pocketkube.kubelet.pods.container_records import ContainerRecord, PodRecord, Role, Running, Terminated, Waiting
 from pocketkube.kubelet.pods.volumes import PodVolumes
 from pocketkube.kubelet.runtime.runs import Run
 
@@ -28,7 +28,7 @@ _PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 class PodContext:
     """What the containers of one pod share. `pod` is the newest object, with our own addresses in its status."""
 
-    host: Host
+    host: NodeContext
     pod: dict[str, Any]
     record: PodRecord
     volumes: PodVolumes

@@ -12,7 +12,7 @@ from pocketkube.kubelet.containers import cdi, environment
 from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.containers.logs import ContainerLog
 from pocketkube.kubelet.devices.plugin import PluginError
-from pocketkube.kubelet.host import Host
+from pocketkube.kubelet.node_context import NodeContext
 from pocketkube.kubelet.pods.volumes import PodVolumes
 from pocketkube.kubelet.runtime.processes import ProcessRun
 from pocketkube.kubelet.runtime.runs import Launch, Run, StartError
@@ -41,7 +41,7 @@ class Plan:
     process: bool  # it runs as a child process
 
 
-async def plan(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any], volumes: PodVolumes) -> Plan:
+async def plan(host: NodeContext, pod: Mapping[str, Any], container: Mapping[str, Any], volumes: PodVolumes) -> Plan:
     """Call the device plugins, then resolve variables, mounts and CDI devices, in a kubelet's order."""
     uid = pod["metadata"]["uid"]
     try:
@@ -64,7 +64,9 @@ async def plan(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any],
     return _plan(container, env, mounts, host.images)
 
 
-def start(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any], ready: Plan, log: ContainerLog) -> Run:
+def start(
+    host: NodeContext, pod: Mapping[str, Any], container: Mapping[str, Any], ready: Plan, log: ContainerLog
+) -> Run:
     launch = Launch(
         container_id=ready.container_id,
         argv=ready.argv,
@@ -81,7 +83,7 @@ def start(host: Host, pod: Mapping[str, Any], container: Mapping[str, Any], read
         raise NotStartedError("RunContainerError", str(error)) from None
 
 
-def scratch_folder(host: Host, pod: Mapping[str, Any], container: str) -> Path:
+def scratch_folder(host: NodeContext, pod: Mapping[str, Any], container: str) -> Path:
     """Files that a simulated container writes outside its volumes."""
     return host.pod_folder(pod["metadata"]["uid"]) / "containers" / container
 

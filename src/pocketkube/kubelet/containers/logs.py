@@ -16,7 +16,7 @@ ROTATED_AT = 10 * 1024 * 1024  # as a kubelet does it; ours keeps one old file i
 
 
 @dataclass(frozen=True)
-class LogOptions:
+class LogSelection:
     """Query of the log subresource; `since` is a moment in seconds since the epoch."""
 
     follow: bool = False
@@ -66,7 +66,7 @@ class ContainerLog:
         lines = list(self._read(0)[0])[-count:]
         return "\n".join(_text(line) for line in lines)[-most:]
 
-    async def read(self, options: LogOptions) -> AsyncIterator[bytes]:
+    async def read(self, options: LogSelection) -> AsyncIterator[bytes]:
         """Chunks of the log; with `follow` until the run has ended."""
         rotations = self._rotations
         lines, offset = self._read(0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pocketkube.kubelet.pods.records import ContainerRecord, PodRecord, Role
+from pocketkube.kubelet.pods.container_records import ContainerRecord, PodRecord, Role
 
 RestartPolicy = Literal["Always", "OnFailure", "Never"]
 

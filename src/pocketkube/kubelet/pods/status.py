@@ -8,7 +8,15 @@ from typing import Any
 
 from pocketkube.clock import stamp
 from pocketkube.kubelet.pods import stages
-from pocketkube.kubelet.pods.records import ContainerRecord, Json, PodRecord, Role, Running, Terminated, Waiting
+from pocketkube.kubelet.pods.container_records import (
+    ContainerRecord,
+    Json,
+    PodRecord,
+    Role,
+    Running,
+    Terminated,
+    Waiting,
+)
 
 RUNTIME = "containerd"
 
@@ -17,7 +25,7 @@ def pod_status(pod: Mapping[str, Any], record: PodRecord, now: float, *, final: 
     """The whole status. `final`: the pod was stopped, so whatever has ended stays so."""
     spec = pod["spec"]
     policy = spec.get("restartPolicy", "Always")
-    phase = "Failed" if record.verdict[0] else _phase(record, policy, final=final)
+    phase = "Failed" if record.failure[0] else _phase(record, policy, final=final)
     status: Json = {
         "phase": phase,
         "conditions": _conditions(pod, record, phase, now),
@@ -28,8 +36,8 @@ def pod_status(pod: Mapping[str, Any], record: PodRecord, now: float, *, final: 
     }
     if generation := pod["metadata"].get("generation"):
         status["observedGeneration"] = generation
-    if record.verdict[0]:
-        status["reason"], status["message"] = record.verdict
+    if record.failure[0]:
+        status["reason"], status["message"] = record.failure
     if record.ip:
         status["podIP"] = record.ip
         status["podIPs"] = [{"ip": record.ip}]

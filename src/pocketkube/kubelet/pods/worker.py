@@ -21,9 +21,9 @@ from pocketkube.kubelet.containers.backoff import BackOff
 from pocketkube.kubelet.containers.container import PodContainer, PodContext
 from pocketkube.kubelet.containers.logs import ContainerLog, PodLogs
 from pocketkube.kubelet.devices.ledger import AllocationError
-from pocketkube.kubelet.host import Host, Json, regarding
+from pocketkube.kubelet.node_context import Json, NodeContext, regarding
 from pocketkube.kubelet.pods import admission, stages, status
-from pocketkube.kubelet.pods.records import PodRecord, Role, records_of
+from pocketkube.kubelet.pods.container_records import PodRecord, Role, records_of
 from pocketkube.kubelet.pods.tokens import TokenRequests
 from pocketkube.kubelet.pods.volumes import MountError, PodVolumes
 
@@ -38,7 +38,7 @@ TERMINAL = ("Succeeded", "Failed")
 class PodWorker:
     """Runs one pod; `update` and `gone` tell it of changes to the object."""
 
-    def __init__(self, pod: Json, host: Host) -> None:
+    def __init__(self, pod: Json, host: NodeContext) -> None:
         self.uid: str = pod["metadata"]["uid"]
         self.finished = False  # no container runs or will run again
         self.gone = False  # the object is no longer there
@@ -151,8 +151,8 @@ class PodWorker:
     async def _give_up(self, error: Exception) -> None:
         """An unexpected error: the pod fails with the reason instead of staying in its state."""
         await asyncio.gather(*(container.kill() for container in self._containers.values()))
-        self._record.verdict = ("KubeletError", f"{type(error).__name__}: {error}")
-        self._warn(*self._record.verdict)
+        self._record.failure = ("KubeletError", f"{type(error).__name__}: {error}")
+        self._warn(*self._record.failure)
         await self._publish(final=True)
 
     async def _admit(self) -> bool:
@@ -250,7 +250,7 @@ class PodWorker:
 
     def _fail_for_deadline(self) -> None:
         text = "Pod was active on the node longer than the specified deadline"
-        self._record.verdict = ("DeadlineExceeded", text)
+        self._record.failure = ("DeadlineExceeded", text)
         self._host.recorder.record(regarding(self._object), "DeadlineExceeded", text)
 
     # Reporting

@@ -40,7 +40,7 @@ Token = str | Word | Redirect
 def parse(text: str) -> Script:
     """The whole script; commands in last place are marked as final."""
     tokens = _Lexer(text).tokens()
-    parser = _Parser(tokens)
+    parser = _ShellParser(tokens)
     script = parser.script(())
     if parser.peek() is not None:
         raise ShellSyntaxError(f"unexpected {parser.peek()!r}")
@@ -188,7 +188,7 @@ class _Lexer:
         raise ShellSyntaxError(f"{closing} is missing")
 
 
-class _Parser:
+class _ShellParser:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.at = 0

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from apportion.cluster.certificates import Authority
-from tests.clusters.api import RefusedError
-from tests.clusters.cluster import Cluster
-from tests.clusters.sandbox_init import SERVICE_ADDRESS
+from tests.environments.api import RefusedError
+from tests.environments.cluster import Cluster
+from tests.environments.sandbox_init import SERVICE_ADDRESS
 
 Obj = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.pocketkube.api.content import accepted, exchange, refused
+from tests.pocketkube.api.content import accepted, case_requests, refused
 
 FOLDER = Path(__file__).parent
 
@@ -37,16 +37,16 @@ async def record(server: str, token: str) -> None:
             (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 
-async def collect(send: exchange.Send) -> dict[str, Any]:
+async def collect(send: case_requests.Send) -> dict[str, Any]:
     """Everything there is to record, by file name."""
-    await exchange.prepare(send)
+    await case_requests.prepare(send)
     return {
         "refusals": {
-            "created": {name: await exchange.creation(send, name) for name in refused.created()},
-            "updated": {name: await exchange.update(send, name) for name in refused.UPDATES},
+            "created": {name: await case_requests.creation(send, name) for name in refused.created()},
+            "updated": {name: await case_requests.update(send, name) for name in refused.UPDATES},
         },
-        "tables": await exchange.printed(send),
-        "completed": {name: await exchange.completed(send, name) for name in accepted.CASES},
+        "tables": await case_requests.printed(send),
+        "completed": {name: await case_requests.completed(send, name) for name in accepted.CASES},
     }
 
 

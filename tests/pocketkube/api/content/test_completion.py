@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.pocketkube.api.content import accepted, exchange
+from tests.pocketkube.api.content import accepted, case_requests
 from tests.pocketkube.api.content.serving import serving
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("completed.json").read_text())
@@ -14,6 +14,6 @@ RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("completed.json")
 
 async def test_objects_are_completed_as_by_a_real_server() -> None:
     async with serving() as server:
-        await exchange.prepare(server.send)
-        found = {name: await exchange.completed(server.send, name) for name in accepted.CASES}
+        await case_requests.prepare(server.send)
+        found = {name: await case_requests.completed(server.send, name) for name in accepted.CASES}
     assert {name: (found[name], RECORDED[name]) for name in found if found[name] != RECORDED[name]} == {}

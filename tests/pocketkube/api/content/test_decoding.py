@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from pocketkube.api import status
-from pocketkube.api.content import canonical_quantities, decoding, models
+from pocketkube.api.content import canonical_quantities, decoding, field_models
 from pocketkube.api.registry import Registry, Resource
 from tests.pocketkube.api.content import accepted
 
@@ -187,7 +187,7 @@ def _follow(model: str, seen: set[str]) -> None:
     if model in seen:
         return
     seen.add(model)
-    for field in models.shape(model).fields.values():
+    for field in field_models.shape(model).fields.values():
         assert field.numbers or field.name in ("apiVersion", "kind"), (model, field.name)
         kind = field.type
         while kind.of is not None:

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from pocketkube.api import status
-from pocketkube.api.content import decoding, models, protobuf
-from pocketkube.api.content.models import Field, Type
+from pocketkube.api.content import decoding, field_models, protobuf
+from pocketkube.api.content.field_models import Field, Type
 from pocketkube.api.registry import Registry, model_name
-from tests.clusters.control_plane import ControlPlane
+from tests.environments.control_plane import ControlPlane
 from tests.pocketkube.api.content import accepted
 
 Obj = dict[str, Any]
@@ -144,7 +144,7 @@ def envelope(version: str, kind: str, obj: Obj, *, model: str = "") -> bytes:
 def written(model: str, obj: Obj) -> bytes:
     inline: dict[tuple[int, ...], bytes] = {}
     for name, value in obj.items():
-        field = models.shape(model).fields[name]
+        field = field_models.shape(model).fields[name]
         if name in ("apiVersion", "kind") and not field.numbers:
             continue
         inline[field.numbers[:-1]] = inline.get(field.numbers[:-1], b"") + _field(field, value)

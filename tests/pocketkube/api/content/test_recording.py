@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.control_plane import ControlPlane
+from tests.environments.control_plane import ControlPlane
 from tests.pocketkube.api.content import recording
 
 

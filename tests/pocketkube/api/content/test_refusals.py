@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.pocketkube.api.content import exchange, refused
+from tests.pocketkube.api.content import case_requests, refused
 from tests.pocketkube.api.content.serving import serving
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("refusals.json").read_text())
@@ -14,15 +14,15 @@ RECORDED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("refus
 
 async def test_bad_objects_are_refused_as_a_real_server_refuses_them() -> None:
     async with serving() as server:
-        await exchange.prepare(server.send)
-        found = {name: await exchange.creation(server.send, name) for name in refused.created()}
+        await case_requests.prepare(server.send)
+        found = {name: await case_requests.creation(server.send, name) for name in refused.created()}
     assert differences(found, RECORDED["created"]) == {}
 
 
 async def test_changes_are_allowed_and_refused_as_by_a_real_server() -> None:
     async with serving() as server:
-        await exchange.prepare(server.send)
-        found = {name: await exchange.update(server.send, name) for name in refused.UPDATES}
+        await case_requests.prepare(server.send)
+        found = {name: await case_requests.update(server.send, name) for name in refused.UPDATES}
     assert differences(found, RECORDED["updated"]) == {}
 
 

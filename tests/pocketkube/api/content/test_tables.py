@@ -11,7 +11,7 @@ import pytest
 
 from pocketkube.api.registry import PrinterColumn, Registry, Resource
 from pocketkube.api.tables import durations, jsonpath, printing
-from tests.pocketkube.api.content import exchange
+from tests.pocketkube.api.content import case_requests
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("tables.json").read_text())
 NOW = datetime(2025, 1, 2, tzinfo=UTC)
@@ -28,7 +28,7 @@ def test_tables_are_those_of_a_real_server() -> None:
         row = table["rows"][0]
         found[name] = {
             "columns": columns,
-            "cells": exchange.masked_cells(columns, row["cells"]),
+            "cells": case_requests.masked_cells(columns, row["cells"]),
             "conditions": [each["reason"] for each in row.get("conditions") or ()],
             "object": row["object"],
         }

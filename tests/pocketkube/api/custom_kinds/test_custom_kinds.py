@@ -11,7 +11,7 @@ import pytest
 from apportion.apis.custom_resources.crds import crds
 from pocketkube.api.server import ApiServer
 from pocketkube.api.storage.store import Bucket
-from tests.pocketkube.api.asking import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Asking
+from tests.pocketkube.api.direct_requests import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, DirectRequests
 from tests.pocketkube.api.waiting import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -82,13 +82,13 @@ def tab(called: str = "t", /, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def tabs(ask: Asking) -> Asking:
+async def tabs(ask: DirectRequests) -> DirectRequests:
     answer = await ask("POST", DEFINITIONS, definition())
     assert answer.code == 201, answer.body
     return ask
 
 
-async def test_a_definition_is_established_and_served_at_once(tabs: Asking) -> None:
+async def test_a_definition_is_established_and_served_at_once(tabs: DirectRequests) -> None:
     found = (await tabs("GET", f"{DEFINITIONS}/tabs.example.io")).body
     conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
@@ -99,14 +99,14 @@ async def test_a_definition_is_established_and_served_at_once(tabs: Asking) -> N
     assert (await tabs("GET", TABS)).body["kind"] == "TabList"
 
 
-async def test_defaults_are_filled_and_unknown_fields_forgotten(tabs: Asking) -> None:
+async def test_defaults_are_filled_and_unknown_fields_forgotten(tabs: DirectRequests) -> None:
     body = tab(unknown=1, any={"x": {"y": 1}}, items=[{"k": "a"}], replicas=None)
     made = (await tabs("POST", TABS, body)).body
     assert made["spec"] == {"size": "s", "replicas": 2, "any": {"x": {"y": 1}}, "items": [{"k": "a", "v": 7}]}
     assert made["metadata"]["generation"] == 1
 
 
-async def test_unknown_fields_are_refused_when_strict(tabs: Asking) -> None:
+async def test_unknown_fields_are_refused_when_strict(tabs: DirectRequests) -> None:
     answer = await tabs("POST", f"{TABS}?fieldValidation=Strict", {**tab(unknown=1), "extra": 2})
     assert answer.code == 400
     assert 'strict decoding error: unknown field "extra", unknown field "spec.unknown"' in answer.message
@@ -132,19 +132,21 @@ async def test_unknown_fields_are_refused_when_strict(tabs: Asking) -> None:
         ({"when": "yesterday"}, "spec.when", 'must be of type date-time: "yesterday"'),
     ],
 )
-async def test_values_are_judged_by_the_schema(tabs: Asking, spec: dict[str, Any], field: str, message: str) -> None:
+async def test_values_are_judged_by_the_schema(
+    tabs: DirectRequests, spec: dict[str, Any], field: str, message: str
+) -> None:
     answer = await tabs("POST", TABS, tab(**spec))
     assert (answer.code, answer.reason) == (422, "Invalid")
     causes = answer.body["details"]["causes"]
     assert any(cause["field"] == field and message in cause["message"] for cause in causes), causes
 
 
-async def test_good_values_pass(tabs: Asking) -> None:
+async def test_good_values_pass(tabs: DirectRequests) -> None:
     good = tab(either="5%", maybe=None, when="2026-01-01T00:00:00Z", numbers={"a": 1}, set=["a", "b"], name="aa")
     assert (await tabs("POST", TABS, good)).code == 201
 
 
-async def test_an_update_does_not_judge_what_it_leaves_alone(tabs: Asking) -> None:
+async def test_an_update_does_not_judge_what_it_leaves_alone(tabs: DirectRequests) -> None:
     await tabs("POST", TABS, tab(replicas=5))
     stricter = (await tabs("GET", f"{DEFINITIONS}/tabs.example.io")).body
     stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicas"][
@@ -155,7 +157,7 @@ async def test_an_update_does_not_judge_what_it_leaves_alone(tabs: Asking) -> No
     assert (await tabs("PATCH", f"{TABS}/t", {"spec": {"replicas": 4}}, media=MERGE_PATCH)).code == 422
 
 
-async def test_status_is_written_only_through_its_own_endpoint(tabs: Asking) -> None:
+async def test_status_is_written_only_through_its_own_endpoint(tabs: DirectRequests) -> None:
     made = (await tabs("POST", TABS, {**tab(), "status": {"state": "ignored"}})).body
     assert "status" not in made
     patch = {"status": {"state": "up"}, "spec": {"size": "m"}, "metadata": {"labels": {"a": "b"}}}
@@ -171,7 +173,7 @@ async def test_status_is_written_only_through_its_own_endpoint(tabs: Asking) -> 
     assert (bad.code, bad.body["details"]["causes"][0]["field"]) == (422, "status.state")
 
 
-async def test_scale_follows_its_paths(tabs: Asking) -> None:
+async def test_scale_follows_its_paths(tabs: DirectRequests) -> None:
     await tabs("POST", TABS, tab())
     await tabs("PATCH", f"{TABS}/t/status", {"status": {"replicas": 1}}, media=MERGE_PATCH)
     scale = (await tabs("GET", f"{TABS}/t/scale")).body
@@ -181,7 +183,7 @@ async def test_scale_follows_its_paths(tabs: Asking) -> None:
     assert (await tabs("GET", f"{TABS}/t")).body["spec"]["replicas"] == 4
 
 
-async def test_custom_kinds_take_apply_but_no_strategic_patch(tabs: Asking) -> None:
+async def test_custom_kinds_take_apply_but_no_strategic_patch(tabs: DirectRequests) -> None:
     config = tab(items=[{"k": "a", "v": 1}, {"k": "b", "v": 2}])
     assert (await tabs("PATCH", f"{TABS}/t?fieldManager=one", config, media=APPLY_PATCH)).code == 201
     other = tab(items=[{"k": "c", "v": 3}])
@@ -194,13 +196,13 @@ async def test_custom_kinds_take_apply_but_no_strategic_patch(tabs: Asking) -> N
     assert (await tabs("PATCH", f"{TABS}/t", {}, media=STRATEGIC_PATCH)).code == 415
 
 
-async def test_kind_and_version_must_be_the_paths(tabs: Asking) -> None:
+async def test_kind_and_version_must_be_the_paths(tabs: DirectRequests) -> None:
     assert (await tabs("POST", TABS, {**tab(), "kind": "Other"})).code == 422
     assert (await tabs("POST", TABS, {**tab(), "apiVersion": "v1"})).code == 400
     assert (await tabs("POST", TABS, {"metadata": {"name": "x"}})).code == 400
 
 
-async def test_two_versions_show_the_same_objects(ask: Asking) -> None:
+async def test_two_versions_show_the_same_objects(ask: DirectRequests) -> None:
     body = definition()
     second = copy.deepcopy(body["spec"]["versions"][0])
     second |= {"name": "v2", "storage": False}
@@ -215,7 +217,7 @@ async def test_two_versions_show_the_same_objects(ask: Asking) -> None:
     assert events[0]["object"]["apiVersion"] == "example.io/v2"
 
 
-async def test_selectable_fields_can_be_selected(ask: Asking) -> None:
+async def test_selectable_fields_can_be_selected(ask: DirectRequests) -> None:
     body = definition()
     body["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".spec.size"}]
     assert (await ask("POST", DEFINITIONS, body)).code == 201
@@ -226,7 +228,7 @@ async def test_selectable_fields_can_be_selected(ask: Asking) -> None:
     assert (await ask("GET", f"{TABS}?fieldSelector=spec.name=m")).code == 400
 
 
-async def test_a_definition_takes_its_objects_with_it(tabs: Asking, server: ApiServer) -> None:
+async def test_a_definition_takes_its_objects_with_it(tabs: DirectRequests, server: ApiServer) -> None:
     await tabs("POST", TABS, tab("a"))
     await tabs("POST", TABS, {**tab("b"), "metadata": {"name": "b", "finalizers": ["x.y/z"]}})
     answer = await tabs("DELETE", f"{DEFINITIONS}/tabs.example.io")
@@ -242,7 +244,7 @@ async def test_a_definition_takes_its_objects_with_it(tabs: Asking, server: ApiS
     assert (await tabs("GET", TABS)).body["items"] == []
 
 
-async def test_taken_names_are_not_accepted(tabs: Asking) -> None:
+async def test_taken_names_are_not_accepted(tabs: DirectRequests) -> None:
     other = definition(names={"plural": "others", "singular": "other", "kind": "Tab"})
     other["metadata"]["name"] = "others.example.io"
     made = (await tabs("POST", DEFINITIONS, other)).body
@@ -288,7 +290,7 @@ def field(body: dict[str, Any], name: str) -> dict[str, Any]:
     ],
 )
 async def test_bad_definitions_are_refused_by_field(
-    ask: Asking, spoil: Callable[[dict[str, Any]], Any], where: str
+    ask: DirectRequests, spoil: Callable[[dict[str, Any]], Any], where: str
 ) -> None:
     body = definition()
     spoil(body)
@@ -298,7 +300,7 @@ async def test_bad_definitions_are_refused_by_field(
     assert (await ask("GET", TABS)).code == 404
 
 
-async def test_our_own_definitions_are_acceptable(ask: Asking) -> None:
+async def test_our_own_definitions_are_acceptable(ask: DirectRequests) -> None:
     for body in crds():
         answer = await ask("POST", f"{DEFINITIONS}?fieldValidation=Strict", body)
         assert answer.code == 201, answer.body

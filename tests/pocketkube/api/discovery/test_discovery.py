@@ -11,9 +11,9 @@ import pytest
 from pocketkube.api.discovery import resource_lists
 from pocketkube.api.discovery.openapi_v3 import OpenApi
 from pocketkube.api.registry import Registry, Resource
-from tests.clusters.cluster import Cluster
-from tests.clusters.control_plane import ControlPlane
-from tests.clusters.embedded import Embedded
+from tests.environments.cluster import Cluster
+from tests.environments.control_plane import ControlPlane
+from tests.environments.embedded import Embedded
 
 Obj = dict[str, Any]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from pocketkube.api.server import ApiServer
-from tests.pocketkube.api.asking import MERGE_PATCH, Asking, config_map, pod
+from tests.pocketkube.api.direct_requests import MERGE_PATCH, DirectRequests, config_map, pod
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-async def make(ask: Asking, *names: str, **labels: str) -> None:
+async def make(ask: DirectRequests, *names: str, **labels: str) -> None:
     for name in names:
         answer = await ask("POST", MAPS, config_map(name, labels=labels))
         assert answer.code == 201
@@ -22,7 +22,7 @@ def names(listing: dict[str, Any]) -> list[str]:
     return [each["metadata"]["name"] for each in listing["items"]]
 
 
-async def test_pages_together_are_the_state_of_the_first_one(ask: Asking) -> None:
+async def test_pages_together_are_the_state_of_the_first_one(ask: DirectRequests) -> None:
     await make(ask, "a", "b", "c", "d", "e")
     first = (await ask("GET", f"{MAPS}?limit=2")).body
     assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 3)
@@ -38,7 +38,7 @@ async def test_pages_together_are_the_state_of_the_first_one(ask: Asking) -> Non
     assert "continue" not in last["metadata"]
 
 
-async def test_an_expired_page_offers_to_go_on_inconsistently(ask: Asking, server: ApiServer) -> None:
+async def test_an_expired_page_offers_to_go_on_inconsistently(ask: DirectRequests, server: ApiServer) -> None:
     await make(ask, "a", "b", "c")
     first = (await ask("GET", f"{MAPS}?limit=1")).body
     await ask("DELETE", f"{MAPS}/b")
@@ -50,12 +50,12 @@ async def test_an_expired_page_offers_to_go_on_inconsistently(ask: Asking, serve
 
 
 @pytest.mark.parametrize("token", ["zzz", "e30", "%", "eyJ2IjoieCJ9", ""])
-async def test_a_bad_page_token_is_a_bad_request(ask: Asking, token: str) -> None:
+async def test_a_bad_page_token_is_a_bad_request(ask: DirectRequests, token: str) -> None:
     answer = await ask("GET", f"{MAPS}?limit=1&continue={token}")
     assert answer.code == (400 if token else 200)
 
 
-async def test_a_list_can_be_had_as_it_was(ask: Asking) -> None:
+async def test_a_list_can_be_had_as_it_was(ask: DirectRequests) -> None:
     await make(ask, "a")
     then = (await ask("GET", MAPS)).body["metadata"]["resourceVersion"]
     await make(ask, "b")
@@ -65,7 +65,7 @@ async def test_a_list_can_be_had_as_it_was(ask: Asking) -> None:
     assert names(newest) == ["a", "b"]
 
 
-async def test_a_version_of_the_future_is_a_timeout_that_says_so(ask: Asking) -> None:
+async def test_a_version_of_the_future_is_a_timeout_that_says_so(ask: DirectRequests) -> None:
     for path in (MAPS, f"{MAPS}/a"):
         await make(ask, "a") if path == MAPS else None
         answer = await ask("GET", f"{path}?resourceVersion=99999999")
@@ -84,7 +84,7 @@ async def test_a_version_of_the_future_is_a_timeout_that_says_so(ask: Asking) ->
         "timeoutSeconds=x&watch=1",
     ],
 )
-async def test_bad_options_are_bad_requests(ask: Asking, query: str) -> None:
+async def test_bad_options_are_bad_requests(ask: DirectRequests, query: str) -> None:
     assert (await ask("GET", f"{MAPS}?{query}")).code == 400
 
 
@@ -98,12 +98,12 @@ async def test_bad_options_are_bad_requests(ask: Asking, query: str) -> None:
         "watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1",
     ],
 )
-async def test_contradicting_options_are_invalid(ask: Asking, query: str) -> None:
+async def test_contradicting_options_are_invalid(ask: DirectRequests, query: str) -> None:
     answer = await ask("GET", f"{MAPS}?{query}")
     assert (answer.code, answer.reason) == (422, "Invalid")
 
 
-async def test_selectors_choose_by_labels_and_fields(ask: Asking) -> None:
+async def test_selectors_choose_by_labels_and_fields(ask: DirectRequests) -> None:
     pods = "/api/v1/namespaces/default/pods"
     await ask("POST", pods, pod("a", node="n1", labels={"x": "1"}))
     await ask("POST", pods, pod("b", labels={"x": "2"}))
@@ -119,7 +119,7 @@ async def test_selectors_choose_by_labels_and_fields(ask: Asking) -> None:
         assert names((await ask("GET", f"{pods}?{query}")).body) == expected, query
 
 
-async def test_metadata_alone_and_tables_are_served_on_request(ask: Asking) -> None:
+async def test_metadata_alone_and_tables_are_served_on_request(ask: DirectRequests) -> None:
     await make(ask, "a")
     one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
     many = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

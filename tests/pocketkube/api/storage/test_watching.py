@@ -14,7 +14,7 @@ from apportion.cluster.client import Client, PatchType
 from apportion.cluster.transport import Request
 from pocketkube.api.server import ApiServer
 from pocketkube.api.storage import watching
-from tests.pocketkube.api.asking import MERGE_PATCH, Asking, config_map
+from tests.pocketkube.api.direct_requests import MERGE_PATCH, DirectRequests, config_map
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -23,13 +23,13 @@ def story(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
-async def test_a_watch_without_version_begins_with_what_is_there(ask: Asking) -> None:
+async def test_a_watch_without_version_begins_with_what_is_there(ask: DirectRequests) -> None:
     await ask("POST", MAPS, config_map("a"))
     await ask("POST", MAPS, config_map("b"))
     assert story(await ask.events(f"{MAPS}?watch=1&timeoutSeconds=1")) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_a_watch_from_a_version_replays_what_came_after_in_order(ask: Asking) -> None:
+async def test_a_watch_from_a_version_replays_what_came_after_in_order(ask: DirectRequests) -> None:
     made = (await ask("POST", MAPS, config_map("a"))).body
     await ask("PATCH", f"{MAPS}/a", {"data": {"x": "y"}}, media=MERGE_PATCH)
     await ask("POST", MAPS, config_map("b"))
@@ -97,7 +97,7 @@ async def test_objects_come_into_and_go_out_of_view(client: Client) -> None:
     ]
 
 
-async def test_a_version_that_history_forgot_is_gone(ask: Asking, server: ApiServer, client: Client) -> None:
+async def test_a_version_that_history_forgot_is_gone(ask: DirectRequests, server: ApiServer, client: Client) -> None:
     await ask("POST", MAPS, config_map("a"))
     server.store.compact()
     (event,) = await ask.events(f"{MAPS}?watch=1&resourceVersion=1")
@@ -108,7 +108,7 @@ async def test_a_version_that_history_forgot_is_gone(ask: Asking, server: ApiSer
 
 
 async def test_bookmarks_tell_the_newest_version_before_the_watch_ends(
-    ask: Asking, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    ask: DirectRequests, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "BOOKMARK_BEFORE_END", 0.5)
     await ask("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "elsewhere"}})
@@ -120,7 +120,7 @@ async def test_bookmarks_tell_the_newest_version_before_the_watch_ends(
     assert events[0]["object"]["kind"] == "ConfigMap"
 
 
-async def test_initial_events_end_with_a_marked_bookmark(ask: Asking) -> None:
+async def test_initial_events_end_with_a_marked_bookmark(ask: DirectRequests) -> None:
     await ask("POST", MAPS, config_map("a"))
     query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     events = await ask.events(f"{MAPS}?watch=1&timeoutSeconds=1&{query}")
@@ -128,7 +128,7 @@ async def test_initial_events_end_with_a_marked_bookmark(ask: Asking) -> None:
     assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_table_events_name_their_columns_once(ask: Asking, server: ApiServer) -> None:
+async def test_table_events_name_their_columns_once(ask: DirectRequests, server: ApiServer) -> None:
     await ask("POST", MAPS, config_map("a"))
     await ask("POST", MAPS, config_map("b"))
     accept = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
@@ -143,7 +143,7 @@ async def test_table_events_name_their_columns_once(ask: Asking, server: ApiServ
     assert not tables[1]["columnDefinitions"]
 
 
-async def test_a_watch_on_one_name_sees_nothing_else(ask: Asking) -> None:
+async def test_a_watch_on_one_name_sees_nothing_else(ask: DirectRequests) -> None:
     await ask("POST", MAPS, config_map("a"))
     await ask("POST", MAPS, config_map("b"))
     by_field = await ask.events(f"{MAPS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=b")

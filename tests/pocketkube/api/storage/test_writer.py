@@ -10,7 +10,7 @@ import pytest
 from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.client import Client, PatchType
-from tests.pocketkube.api.asking import APPLY_PATCH, MERGE_PATCH, Asking, config_map, pod
+from tests.pocketkube.api.direct_requests import APPLY_PATCH, MERGE_PATCH, DirectRequests, config_map, pod
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -110,7 +110,7 @@ async def test_a_replace_with_an_old_version_is_a_conflict_and_without_one_is_no
     assert (await client.replace(kinds.CONFIG_MAPS, blind, namespace="default"))["data"] == {"c": "3"}
 
 
-async def test_leases_and_custom_kinds_insist_on_a_version(client: Client, ask: Asking) -> None:
+async def test_leases_and_custom_kinds_insist_on_a_version(client: Client, ask: DirectRequests) -> None:
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     await client.create(kinds.LEASES, lease, namespace="default")
     answer = await ask("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/l", lease)
@@ -129,7 +129,7 @@ async def test_many_writers_of_one_object_lose_nothing(client: Client) -> None:
     assert len(found["data"]) == 30
 
 
-async def test_dry_runs_answer_as_if_and_change_nothing(ask: Asking) -> None:
+async def test_dry_runs_answer_as_if_and_change_nothing(ask: DirectRequests) -> None:
     assert (await ask("POST", f"{MAPS}?dryRun=All", config_map("a"))).code == 201
     assert (await ask("GET", f"{MAPS}/a")).code == 404
     await ask("POST", MAPS, config_map("a"))
@@ -149,7 +149,7 @@ async def test_dry_runs_answer_as_if_and_change_nothing(ask: Asking) -> None:
     assert (await ask("GET", f"{MAPS}/a")).body == before
 
 
-async def test_strict_warn_and_ignore_treat_unknown_fields_as_asked(ask: Asking) -> None:
+async def test_strict_warn_and_ignore_treat_unknown_fields_as_asked(ask: DirectRequests) -> None:
     bad = {**config_map("a"), "nonsense": 1}
     strict = await ask("POST", f"{MAPS}?fieldValidation=Strict", bad)
     assert (strict.code, strict.reason) == (400, "BadRequest")
@@ -162,14 +162,14 @@ async def test_strict_warn_and_ignore_treat_unknown_fields_as_asked(ask: Asking)
     assert (ignored.code, "warning" in ignored.headers) == (201, False)
 
 
-async def test_duplicate_fields_are_found_when_strict(ask: Asking) -> None:
+async def test_duplicate_fields_are_found_when_strict(ask: DirectRequests) -> None:
     text = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"d"},"data":{"a":"1","a":"2"}}'
     answer = await ask("POST", f"{MAPS}?fieldValidation=Strict", text)
     assert answer.code == 400
     assert 'duplicate field "data.a"' in answer.message
 
 
-async def test_apply_creates_and_changes_and_needs_a_manager(ask: Asking) -> None:
+async def test_apply_creates_and_changes_and_needs_a_manager(ask: DirectRequests) -> None:
     missing = await ask("PATCH", f"{MAPS}/a", config_map("a"), media=APPLY_PATCH)
     assert (missing.code, missing.reason) == (422, "Invalid")
     assert (await ask("PATCH", f"{MAPS}/a?fieldManager=m", config_map("a"), media=APPLY_PATCH)).code == 201
@@ -177,13 +177,13 @@ async def test_apply_creates_and_changes_and_needs_a_manager(ask: Asking) -> Non
     assert (again.code, again.body["data"]) == (200, {"b": "2"})
 
 
-async def test_apply_takes_yaml(ask: Asking) -> None:
+async def test_apply_takes_yaml(ask: DirectRequests) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n  when: 2026-01-01\n"
     answer = await ask("PATCH", f"{MAPS}/y?fieldManager=m", text, media=APPLY_PATCH)
     assert (answer.code, answer.body["data"]) == (201, {"when": "2026-01-01"})
 
 
-async def test_put_creates_only_where_the_kind_allows_it(ask: Asking) -> None:
+async def test_put_creates_only_where_the_kind_allows_it(ask: DirectRequests) -> None:
     assert (await ask("PUT", f"{MAPS}/a", config_map("a"))).code == 404
     role = {"metadata": {"name": "r"}, "rules": []}
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/r"
@@ -226,7 +226,7 @@ async def test_pods_start_pending_with_their_quality_of_service(
     assert made["status"] == {"phase": "Pending", "qosClass": expected}
 
 
-async def test_events_are_the_same_objects_in_both_groups(ask: Asking) -> None:
+async def test_events_are_the_same_objects_in_both_groups(ask: DirectRequests) -> None:
     event = {
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},

@@ -9,7 +9,7 @@ import pytest
 
 from pocketkube.api.server import ApiServer
 from pocketkube.api.subresources.logs import LogOptions
-from tests.pocketkube.api.asking import MERGE_PATCH, STRATEGIC_PATCH, Asking, pod
+from tests.pocketkube.api.direct_requests import MERGE_PATCH, STRATEGIC_PATCH, DirectRequests, pod
 from tests.pocketkube.api.storage.test_writer import deployment
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -21,7 +21,7 @@ def binding(name: str, node: str = "n1", **metadata: str) -> dict[str, Any]:
     return {"metadata": {"name": name, **metadata}, "target": {"kind": "Node", "name": node}}
 
 
-async def test_a_pod_is_bound_once(ask: Asking) -> None:
+async def test_a_pod_is_bound_once(ask: DirectRequests) -> None:
     made = (await ask("POST", PODS, pod("p"))).body["metadata"]
     answer = await ask("POST", f"{PODS}/p/binding", binding("p", uid=made["uid"], annotations={"a": "b"}))  # type: ignore[arg-type]
     assert (answer.code, answer.body["status"]) == (201, "Success")
@@ -37,19 +37,19 @@ async def test_a_pod_is_bound_once(ask: Asking) -> None:
     )
 
 
-async def test_the_old_form_of_binding_works_too(ask: Asking) -> None:
+async def test_the_old_form_of_binding_works_too(ask: DirectRequests) -> None:
     await ask("POST", PODS, pod("p"))
     assert (await ask("POST", "/api/v1/namespaces/default/bindings", binding("p"))).code == 201
     assert (await ask("GET", f"{PODS}/p")).body["spec"]["nodeName"] == "n1"
 
 
-async def test_a_binding_for_another_pod_of_that_name_is_refused(ask: Asking) -> None:
+async def test_a_binding_for_another_pod_of_that_name_is_refused(ask: DirectRequests) -> None:
     await ask("POST", PODS, pod("p"))
     assert (await ask("POST", f"{PODS}/p/binding", binding("p", uid="other"))).code == 409
     assert "nodeName" not in (await ask("GET", f"{PODS}/p")).body["spec"]
 
 
-async def test_gated_and_leaving_pods_are_not_bound(ask: Asking) -> None:
+async def test_gated_and_leaving_pods_are_not_bound(ask: DirectRequests) -> None:
     gated = pod("gated")
     gated["spec"]["schedulingGates"] = [{"name": "x.y/z"}]
     await ask("POST", PODS, gated)
@@ -60,13 +60,13 @@ async def test_gated_and_leaving_pods_are_not_bound(ask: Asking) -> None:
 
 
 @pytest.mark.parametrize("target", [{}, {"kind": "Node"}, {"kind": "Pod", "name": "x"}, {"name": 5}, "n1"])
-async def test_a_binding_needs_a_node(ask: Asking, target: Any) -> None:
+async def test_a_binding_needs_a_node(ask: DirectRequests, target: Any) -> None:
     await ask("POST", PODS, pod("p"))
     answer = await ask("POST", f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": target})
     assert answer.code in (400, 422)
 
 
-async def running(ask: Asking, name: str, *, ready: bool = True) -> None:
+async def running(ask: DirectRequests, name: str, *, ready: bool = True) -> None:
     await ask("POST", PODS, pod(name, node="n", labels={"app": "x"}))
     state = {
         "phase": "Running",
@@ -75,7 +75,7 @@ async def running(ask: Asking, name: str, *, ready: bool = True) -> None:
     await ask("PATCH", f"{PODS}/{name}/status", {"status": state}, media=MERGE_PATCH)
 
 
-async def budget(ask: Asking, allowed: int, **state: int) -> None:
+async def budget(ask: DirectRequests, allowed: int, **state: int) -> None:
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
     await ask("POST", BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
     state = {"observedGeneration": 1, "disruptionsAllowed": allowed, "desiredHealthy": 1, "currentHealthy": 1, **state}
@@ -86,7 +86,7 @@ async def budget(ask: Asking, allowed: int, **state: int) -> None:
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
-async def test_an_eviction_spends_the_budget_and_marks_the_pod(ask: Asking) -> None:
+async def test_an_eviction_spends_the_budget_and_marks_the_pod(ask: DirectRequests) -> None:
     await running(ask, "p")
     await budget(ask, 1)
     answer = await ask("POST", f"{PODS}/p/eviction", {**EVICTION, "metadata": {"name": "p"}})
@@ -98,7 +98,7 @@ async def test_an_eviction_spends_the_budget_and_marks_the_pod(ask: Asking) -> N
     assert (spent.get("disruptionsAllowed", 0), list(spent["disruptedPods"])) == (0, ["p"])
 
 
-async def test_an_exhausted_budget_refuses_with_its_numbers(ask: Asking) -> None:
+async def test_an_exhausted_budget_refuses_with_its_numbers(ask: DirectRequests) -> None:
     await running(ask, "p")
     await budget(ask, 0)
     answer = await ask("POST", f"{PODS}/p/eviction", {**EVICTION, "metadata": {"name": "p"}})
@@ -113,14 +113,14 @@ async def test_an_exhausted_budget_refuses_with_its_numbers(ask: Asking) -> None
     assert "deletionTimestamp" not in (await ask("GET", f"{PODS}/p")).body["metadata"]
 
 
-async def test_a_budget_that_was_not_looked_at_yet_refuses_for_a_while(ask: Asking) -> None:
+async def test_a_budget_that_was_not_looked_at_yet_refuses_for_a_while(ask: DirectRequests) -> None:
     await running(ask, "p")
     await budget(ask, 1, observedGeneration=0)
     answer = await ask("POST", f"{PODS}/p/eviction", EVICTION)
     assert (answer.code, answer.headers["retry-after"]) == (429, "10")
 
 
-async def test_unready_pending_and_unprotected_pods_are_evicted_without_asking(ask: Asking) -> None:
+async def test_unready_pending_and_unprotected_pods_are_evicted_without_asking(ask: DirectRequests) -> None:
     await ask("POST", PODS, pod("pending", node="n", labels={"app": "x"}))
     await running(ask, "sick", ready=False)
     await budget(ask, 0)
@@ -128,7 +128,7 @@ async def test_unready_pending_and_unprotected_pods_are_evicted_without_asking(a
         assert (await ask("POST", f"{PODS}/{name}/eviction", EVICTION)).code == 201
 
 
-async def test_scale_shows_and_changes_replicas(ask: Asking) -> None:
+async def test_scale_shows_and_changes_replicas(ask: DirectRequests) -> None:
     await ask("POST", DEPLOYMENTS, deployment("d", 2))
     scale = (await ask("GET", f"{DEPLOYMENTS}/d/scale")).body
     assert (scale["kind"], scale["apiVersion"], scale["spec"]) == ("Scale", "autoscaling/v1", {"replicas": 2})
@@ -145,7 +145,7 @@ async def test_scale_shows_and_changes_replicas(ask: Asking) -> None:
     assert (await ask("GET", f"{DEPLOYMENTS}/d")).body["spec"]["replicas"] == 5
 
 
-async def test_conditions_of_a_status_patch_merge_by_type(ask: Asking) -> None:
+async def test_conditions_of_a_status_patch_merge_by_type(ask: DirectRequests) -> None:
     await ask("POST", PODS, pod("p"))
     for kind in ("A", "B"):
         patch = {"status": {"conditions": [{"type": kind, "status": "True"}]}}
@@ -167,7 +167,7 @@ class Logs:
         return lines()
 
 
-async def test_logs_come_from_whoever_runs_the_pod(ask: Asking, server: ApiServer) -> None:
+async def test_logs_come_from_whoever_runs_the_pod(ask: DirectRequests, server: ApiServer) -> None:
     source = Logs()
     server.subresources.log_source = source
     two = pod("two", node="n")
@@ -187,14 +187,14 @@ async def test_logs_come_from_whoever_runs_the_pod(ask: Asking, server: ApiServe
     assert source.asked[0] == LogOptions(container="c")
 
 
-async def test_what_cannot_be_simulated_says_so(ask: Asking) -> None:
+async def test_what_cannot_be_simulated_says_so(ask: DirectRequests) -> None:
     await ask("POST", PODS, pod("p"))
     for part in ("exec", "attach", "portforward"):
         answer = await ask("POST", f"{PODS}/p/{part}")
         assert (answer.code, answer.reason) == (405, "MethodNotAllowed")
 
 
-async def test_tokens_are_issued_and_accepted(ask: Asking, server: ApiServer) -> None:
+async def test_tokens_are_issued_and_accepted(ask: DirectRequests, server: ApiServer) -> None:
     path = "/api/v1/namespaces/default/serviceaccounts/default/token"
     answer = await ask("POST", path, {"spec": {"expirationSeconds": 600}})
     assert answer.code == 201

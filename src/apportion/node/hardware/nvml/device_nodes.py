@@ -12,11 +12,13 @@ from typing import Any
 
 import pynvml
 
+from apportion.apis.identities import DeviceUUID
+
 SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 CAPABILITIES = "/proc/driver/nvidia-caps/mig-minors"
 
 
-def of_devices(uuids: Sequence[str], root: Path) -> list[str]:
+def of_devices(uuids: Sequence[DeviceUUID], root: Path) -> list[str]:
     """Paths for these GPUs and slices, as far as they exist on the node; `root` is where its files are seen."""
     numbers = _capabilities(root)
     wanted = list(SHARED)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from apportion.apis.identities import DeviceUUID
+from apportion.apis.placements import SlicePlacement
 from apportion.node.container import environment
 from apportion.node.hardware.nvml import device_nodes as nvml_nodes
 from apportion.node.hardware.nvml import processes as nvml_processes
@@ -27,7 +28,7 @@ from apportion.node.hardware.nvml import profiles
 from apportion.node.hardware.nvml.errors import RELOADED, translated
 from apportion.node.hardware.nvml.health import HealthWatch
 from apportion.node.hardware.nvml.profiles import GiProfile, text
-from apportion.node.hardware.partitioner import Busy, Gpu, Place, PlaceTaken, Process, Refused, Slice, Unavailable
+from apportion.node.hardware.partitioner import Busy, Gpu, PlacementTaken, Process, Refused, Slice, Unavailable
 
 T = TypeVar("T")
 THREADS = 4
@@ -56,10 +57,10 @@ class NvmlDriver:
     async def slices(self) -> Sequence[Slice]:
         return await self._ask(self._slices)
 
-    async def create(self, place: Place) -> Slice:
+    async def create(self, place: SlicePlacement) -> Slice:
         return await self._call(lambda: self._create(place))
 
-    async def destroy(self, place: Place) -> None:
+    async def destroy(self, place: SlicePlacement) -> None:
         await self._call(lambda: self._destroy(place))
 
     def environment(self, uuids: Sequence[DeviceUUID]) -> Mapping[str, str]:
@@ -103,7 +104,7 @@ class NvmlDriver:
 
     def _discover(self) -> list[Gpu]:
         found: list[Gpu] = []
-        answering: dict[str, Any] = {}
+        answering: dict[DeviceUUID, Any] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
                 device = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -134,14 +135,14 @@ class NvmlDriver:
                 continue
         return found
 
-    def _create(self, place: Place) -> Slice:
+    def _create(self, place: SlicePlacement) -> Slice:
         device = self._device(place.gpu)
         profile = self._profile(device, place)
         wanted = pynvml.c_nvmlGpuInstancePlacement_t(place.start, place.size)
         try:
             instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(device, profile.id, byref(wanted))
         except pynvml.NVMLError_InsufficientResources:
-            raise PlaceTaken(f"{place}: it overlaps another slice") from None
+            raise PlacementTaken(f"{place}: it overlaps another slice") from None
         try:
             filling = profiles.whole_instance(instance, profile)
             compute = pynvml.nvmlGpuInstanceCreateComputeInstance(instance, filling)
@@ -150,7 +151,7 @@ class NvmlDriver:
             pynvml.nvmlGpuInstanceDestroy(instance)
             raise
 
-    def _destroy(self, place: Place) -> None:
+    def _destroy(self, place: SlicePlacement) -> None:
         try:
             device = self._device(place.gpu)
         except pynvml.NVMLError_NotFound:
@@ -182,10 +183,10 @@ class NvmlDriver:
                 continue
         return found
 
-    def _device(self, uuid: str) -> Any:
+    def _device(self, uuid: DeviceUUID) -> Any:
         return pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
 
-    def _profile(self, device: Any, place: Place) -> GiProfile:
+    def _profile(self, device: Any, place: SlicePlacement) -> GiProfile:
         if not _mig_mode(device):
             raise Refused(f"{place.gpu} is not in MIG mode: it cannot hold {place.profile}")
         for profile in profiles.of_device(device):
@@ -233,7 +234,8 @@ def _slice(gpu: DeviceUUID, profile: GiProfile, instance: Any) -> Slice:
     where = pynvml.nvmlGpuInstanceGetInfo(instance).placement
     computes = profiles.compute_instances(instance, profile)
     return Slice(
-        Place(gpu, profile.name, where.start, where.size), _slice_uuid(computes[0]) if computes else DeviceUUID("")
+        SlicePlacement(gpu, profile.name, where.start, where.size),
+        _slice_uuid(computes[0]) if computes else DeviceUUID(""),
     )
 
 

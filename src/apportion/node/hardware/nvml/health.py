@@ -14,6 +14,7 @@ from typing import Any
 
 import pynvml
 
+from apportion.apis.identities import DeviceUUID
 from apportion.node.hardware.nvml.errors import RELOADED
 from apportion.node.hardware.nvml.profiles import text
 
@@ -31,11 +32,11 @@ class HealthWatch:
         self._now = now
         self._lock = threading.Lock()  # several threads ask the driver
         self._events: Any = None
-        self._watched: set[str] = set()
-        self._faults: dict[str, tuple[str, float]] = {}
+        self._watched: set[DeviceUUID] = set()
+        self._faults: dict[DeviceUUID, tuple[str, float]] = {}
 
-    def look(self, devices: Mapping[str, Any]) -> None:
-        """Take in what was reported since the last look; `devices` are handles by uuid."""
+    def look(self, devices: Mapping[DeviceUUID, Any]) -> None:
+        """Take in what was reported since the last look; `devices` are their handles."""
         try:
             with self._lock:
                 self._watch(devices)
@@ -49,11 +50,11 @@ class HealthWatch:
             # An error of one GPU: the others are healthy.
             log.warning("GPU error events cannot be read: %s", error)
 
-    def fault(self, uuid: str) -> str:
+    def fault(self, uuid: DeviceUUID) -> str:
         said, at = self._faults.get(uuid, ("", 0.0))
         if said and self._now() - at >= QUIET_SECONDS:
             self._faults.pop(uuid, None)
-            log.info("%s counts as healthy again, no further errors after: %s", uuid, said)
+            log.info("%s is healthy again: no errors since: %s", uuid, said)
             return ""
         return said
 
@@ -62,7 +63,7 @@ class HealthWatch:
         self._events = None
         self._watched.clear()
 
-    def _watch(self, devices: Mapping[str, Any]) -> None:
+    def _watch(self, devices: Mapping[DeviceUUID, Any]) -> None:
         if self._events is None:
             self._events = pynvml.nvmlEventSetCreate()
         for uuid, device in devices.items():
@@ -79,7 +80,7 @@ class HealthWatch:
         except pynvml.NVMLError_Timeout:
             return False
         if said := _meaning(event):
-            uuid = text(pynvml.nvmlDeviceGetUUID(event.device))
+            uuid = DeviceUUID(text(pynvml.nvmlDeviceGetUUID(event.device)))
             log.warning("%s: %s", uuid, said)
             self._faults[uuid] = (said, self._now())
         return True

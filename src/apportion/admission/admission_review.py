@@ -1,0 +1,142 @@
+"""AdmissionReview v1: what an API server asks, and how it is answered.
+
+The request is validated strictly, since any client that reaches the port can send anything. The object inside
+stays as raw bytes until a rule needs it: decoding twice, once to change and once to compare, costs less
+than copying.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apportion.admission.json_diff import Operation
+from apportion.apis.errors import InputError
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+
+class BadReview(Exception):
+    """The body is not a valid AdmissionReview; the text gives the reason."""
+
+
+class ReviewAnswer(NamedTuple):
+    """A review's answer, and what to count it as."""
+
+    body: bytes
+    outcome: str
+
+
+class GroupKind(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class GroupResource(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class Question(msgspec.Struct, rename="camel"):
+    """The `request` of a review."""
+
+    uid: str
+    kind: GroupKind
+    resource: GroupResource
+    operation: str
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    dry_run: bool | None = None
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+
+    def new(self) -> dict[str, Any]:
+        """The object as it would be stored; each call decodes a copy of its own."""
+        return _decoded(self.object, "request.object")
+
+    def old(self) -> dict[str, Any]:
+        return _decoded(self.old_object, "request.oldObject")
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.kind or 'object'} {self.namespace}/{self.name}" if self.name else self.kind.kind
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    request: Question | None = None
+
+
+_decoder = msgspec.json.Decoder(_Review)
+_encode = msgspec.json.Encoder().encode
+
+
+def parse(body: bytes) -> Question:
+    try:
+        review = _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadReview(f"the AdmissionReview is not well-formed: {error}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadReview(f"the body is not JSON: {error}") from None
+    if review.kind != KIND or review.api_version != API_VERSION:
+        raise BadReview(f"expected {KIND} of {API_VERSION}, got {review.kind!r} of {review.api_version!r}")
+    if review.request is None or not review.request.uid:
+        raise BadReview("the AdmissionReview has no request, or a request without a uid")
+    return review.request
+
+
+def allowed(uid: str, operations: Sequence[Operation] = (), warnings: Sequence[str] = ()) -> ReviewAnswer:
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(_encode(list(operations))).decode()
+    if warnings:
+        response["warnings"] = list(warnings)
+    return ReviewAnswer(_encoded(response), "patched" if operations else "unchanged")
+
+
+def rejected(uid: str, error: InputError) -> ReviewAnswer:
+    """A rejection: a message for people, and its parts for programs."""
+    cause = {"reason": error.code, "field": error.field, "message": error.fix}
+    status = {
+        "status": "Failure",
+        "code": 400,
+        "reason": "BadRequest",
+        "message": str(error),
+        "details": {"causes": [cause]},
+    }
+    return ReviewAnswer(_encoded({"uid": uid, "allowed": False, "status": status}), "rejected")
+
+
+def later(uid: str, message: str, seconds: int = 1) -> ReviewAnswer:
+    """No decision: the caller should retry. Client libraries do so automatically."""
+    status = {
+        "status": "Failure",
+        "code": 429,
+        "reason": "TooManyRequests",
+        "message": message,
+        "details": {"retryAfterSeconds": seconds},
+    }
+    return ReviewAnswer(_encoded({"uid": uid, "allowed": False, "status": status}), "overloaded")
+
+
+def _encoded(response: dict[str, Any]) -> bytes:
+    return _encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def _decoded(raw: msgspec.Raw, field: str) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadReview(f"{field} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadReview(f"{field} is not an object")
+    return value

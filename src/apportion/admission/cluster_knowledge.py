@@ -1,0 +1,129 @@
+"""What the webhook needs to know about the cluster, updated by informers.
+
+Nodes list static devices, NodeAccelerators list profiles of dynamic slices, Namespaces contain preferences. The
+result for the rules is computed when one of these changes, not for each review.
+
+This is not the view's question. D01 asks what the cluster can ever offer: a node whose devices are all unhealthy or in
+use (allocatable 0), a GPU that is lost or an agent that is not ready must not change a pod from one mechanism to the
+other, or refuse it. So capacity counts here, and health does not; what is free is read from the view by the fallback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from apportion.admission import static_or_dynamic
+from apportion.admission.offers import Offers
+from apportion.admission.pods import ClusterFacts
+from apportion.apis import kinds, profiles, quantity
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.meta import Bare
+from apportion.apis.nodes import Node
+from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
+
+
+class ClusterKnowledge:
+    """Follows nodes, accelerators, namespaces and, where one is configured, runtime classes."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        catalogued: Iterable[str],
+        runtime_class: str | None = None,
+        tiers: Sequence[str] = static_or_dynamic.DEFAULT_TIERS,
+        slicing: bool = True,
+        namespace: str,
+    ) -> None:
+        """`slicing`: the kinds of the slicing planes are installed; otherwise their informer is run elsewhere."""
+        self._catalogued = frozenset(catalogued)
+        self._runtime_class = runtime_class
+        self._tiers = tuple(tiers)
+        self._slicing = slicing
+        self._static = Tally(static_profiles)
+        self._dynamic = Tally(dynamic_profiles)
+        self._offers: Offers | None = None
+        self.nodes = Informer(client, kinds.NODES, into=Node)
+        self.accelerators = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
+        self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare)
+        self._runtime_classes = Informer(client, kinds.RUNTIME_CLASSES, into=Bare)
+        self.nodes.on_change(lambda old, new: self._note(self._static, old, new))
+        self.accelerators.on_change(lambda old, new: self._note(self._dynamic, old, new))
+
+    @property
+    def informers(self) -> list[Informer[Any]]:
+        followed: list[Informer[Any]] = [self.nodes, self.namespaces]
+        followed += [self.accelerators] if self._slicing else []
+        return followed + ([self._runtime_classes] if self._runtime_class else [])
+
+    def synced(self) -> bool | str:
+        """A readiness check."""
+        waiting = [informer.kind.plural for informer in self.informers if not informer.has_synced]
+        return f"waiting for {', '.join(waiting)}" if waiting else True
+
+    def facts_for(self, namespace: str) -> ClusterFacts:
+        """What the rules must know for a pod of this namespace."""
+        known = self.namespaces.get(namespace)
+        return ClusterFacts(
+            self.offers,
+            namespace_annotations=known.metadata.annotations if known else {},
+            tiers=self._tiers,
+            runtime_class=self._usable_runtime_class(),
+        )
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        known = self.namespaces.get(namespace)
+        return known.metadata.labels if known else {}
+
+    @property
+    def offers(self) -> Offers:
+        if self._offers is None:
+            self._offers = Offers(self._static.all(), self._dynamic.all(), self._catalogued)
+        return self._offers
+
+    def _note(self, tally: Tally, old: Any, new: Any) -> None:
+        if tally.note(old, new):
+            self._offers = None
+
+    def _usable_runtime_class(self) -> str | None:
+        """Only one that exists: an API server refuses pods that name a missing one (S02)."""
+        name = self._runtime_class
+        return name if name and self._runtime_classes.get(name) else None
+
+
+class Tally:
+    """The profiles of each object, and their union."""
+
+    def __init__(self, read: Callable[[Any], frozenset[str]]) -> None:
+        self._read = read
+        self._by_object: dict[str, frozenset[str]] = {}
+
+    def note(self, old: Any, new: Any) -> bool:
+        """Record a change; True if the profiles of the object changed."""
+        name = (new or old).metadata.name
+        before = self._by_object.get(name, frozenset())
+        after = self._read(new) if new is not None else frozenset()
+        if after:
+            self._by_object[name] = after
+        else:
+            self._by_object.pop(name, None)
+        return before != after
+
+    def all(self) -> frozenset[str]:
+        return frozenset().union(*self._by_object.values())
+
+
+def static_profiles(node: Node) -> frozenset[str]:
+    """Profiles of the static devices of the node."""
+    return frozenset(
+        profile
+        for resource, amount in node.status.capacity.items()
+        if (profile := profiles.nvidia_profile(resource)) and quantity.parse(amount) > 0
+    )
+
+
+def dynamic_profiles(accelerator: NodeAccelerator) -> frozenset[str]:
+    """Profiles that the agent can create. The scheduler checks whether the agent is ready."""
+    return frozenset(profile.name for gpu in accelerator.status.gpus if gpu.mig_enabled for profile in gpu.profiles)

@@ -1,0 +1,225 @@
+"""Cycles of decisions: a change starts one, a burst of changes is one cycle.
+
+Each cycle decides about every group that is new or could be helped by what changed, in order, on the in-memory
+fleet, and hands each statement to the committer without waiting for it. Groups that ask for the same as one that
+has no place are not tried again in that cycle. Why they have none is worked out between cycles (see `explanations`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any
+
+from apportion.cluster import errors
+from apportion.core import existing_claims, group_decision, refusals
+from apportion.core.cluster_changes import Change, Happened
+from apportion.core.explanations import messages
+from apportion.core.policies import Policy
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
+from apportion.scheduler import metrics
+from apportion.scheduler.backlog import Backlog, Stage, Waiting
+from apportion.scheduler.commits import BindResult, CommitResult, Committer
+from apportion.scheduler.events import Reporter
+from apportion.scheduler.explanations import Explanations
+from apportion.view.view import View
+
+log = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.01
+TURN_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
+EXPLAIN_SECONDS = 0.004  # the same for explaining
+PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
+GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
+IDLE_SECONDS = 30.0
+LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
+
+
+class Cycles:
+    """Backlog in, statements out."""
+
+    def __init__(
+        self,
+        view: View,
+        backlog: Backlog,
+        committer: Committer,
+        reporter: Reporter,
+        policy: Policy,
+        *,
+        changed: asyncio.Event,
+        now: Callable[[], float],
+    ) -> None:
+        self._view, self._backlog = view, backlog
+        self._changes = view.changes.reader()
+        self._committer, self._reporter = committer, reporter
+        self._policy = policy
+        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now)
+        self._changed = changed
+        self._now = now
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Decide until cancelled, or until a commit raises (the lease is lost, or a bug)."""
+        try:
+            while self._failure is None:
+                await self._wait()
+                self._changed.clear()
+                await self._cycle()
+            raise self._failure
+        finally:
+            finishing = asyncio.create_task(self._finish())
+            try:
+                await asyncio.shield(finishing)
+            except asyncio.CancelledError:  # the lease was lost in a commit, and now the election knows it too
+                await finishing
+                raise
+
+    async def _finish(self) -> None:
+        """Wait a little for what is being written: a pod that is bound gets its event, and no claim is left over."""
+        self._committer.close()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _wait(self) -> None:
+        """For a change (and a moment more, since changes come in bursts) or for the time of a retry."""
+        while not self._changed.is_set():
+            patience = self._until(self._backlog.next_time())
+            idle = self._until(self._explanations.due)
+            if patience <= 0:
+                return
+            try:
+                async with asyncio.timeout(min(patience, max(idle, PAUSE_SECONDS))):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._explanations.work(EXPLAIN_SECONDS)
+        until = time.monotonic() + BATCH_SECONDS
+        self._explanations.work(EXPLAIN_SECONDS)  # a little even if changes never end
+        await asyncio.sleep(until - time.monotonic())
+
+    def _until(self, moment: float | None) -> float:
+        return IDLE_SECONDS if moment is None else min(IDLE_SECONDS, moment - self._now())
+
+    async def _cycle(self) -> None:
+        changes = self._changes.take()
+        if any(_of_volumes(change) for change in changes):
+            self._explanations.volumes_changed()
+        taken = self._backlog.take(changes)
+        if taken:
+            with metrics.CYCLE_SECONDS.time():
+                await self._decide_all(taken)
+        for stage in Stage:
+            metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
+
+    async def _decide_all(self, taken: list[Waiting]) -> None:
+        unschedulable: set[Hashable] = set()  # classes without a place: within a cycle a fleet hardly empties
+        turns = [(entry.order, entry) for entry in taken]
+        until = time.monotonic() + TURN_SECONDS
+        while turns:
+            _, entry = heapq.heappop(turns)
+            waits = self._backlog.get(entry.key) is entry
+            outcome = self._decide(entry, unschedulable) if waits else None
+            if outcome is not None or entry.alike not in unschedulable:
+                for other in self._backlog.wake_alike(entry):
+                    heapq.heappush(turns, (other.order, other))
+            if waits:
+                self._settle(entry, outcome)
+            if time.monotonic() > until:  # now and then informers and commits get a turn
+                await asyncio.sleep(0)
+                until = time.monotonic() + TURN_SECONDS
+
+    def _decide(self, entry: Waiting, unschedulable: set[Hashable]) -> Statement | Refusal | None:
+        """None if no node has a place, which is to be explained later."""
+        group, fleet = entry.group, self._view.fleet
+        held = tuple(each for pod in group.members if fleet.holds(pod.uid) for each in fleet.slices_of(pod.uid))
+        if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
+            return refusals.of_pod(group.members[0], Code.CLAIMS_GIVEN_UP, "binding failed repeatedly")
+        alike = None if held or fleet.reservations else entry.class_on(fleet)
+        if alike is not None and alike in unschedulable:
+            return None
+        outcome = group_decision.decide(fleet, group, self._policy, explained=False)
+        if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
+            return outcome
+        if alike is not None:
+            unschedulable.add(alike)
+        return None
+
+    def _settle(self, entry: Waiting, outcome: Statement | Refusal | None) -> None:
+        metrics.DECISIONS.labels("placed" if isinstance(outcome, Statement) else "refused").inc()
+        if isinstance(outcome, Statement):
+            self._view.assumptions.decided(outcome)
+            self._backlog.start(entry)
+            self._spawn(self._carry_out(entry, outcome))
+        elif outcome is None:
+            self._explanations.add(entry)
+        else:
+            self._refuse(entry, outcome)
+
+    def _refuse(self, entry: Waiting, refusal: Refusal) -> None:
+        """No node has a part in it, so there is nothing to work out."""
+        self._backlog.park(entry, refusal)
+        for member in entry.group.members:
+            self._reporter.waits(member, messages.of(refusal))
+        if refusal.code is Code.CLAIMS_GIVEN_UP:
+            log.info("pod %s: %s", entry.group.name, refusal.detail)
+            self._spawn(self._release_claims(entry))
+
+    async def _carry_out(self, entry: Waiting, statement: Statement) -> None:
+        result = await self._committer.commit(statement)
+        for how in result.pods.values():
+            metrics.COMMITS.labels(how.value).inc()
+        if result.bound:
+            self._view.assumptions.written(statement)
+            metrics.WAIT_SECONDS.observe(self._now() - entry.since)
+        else:
+            self._undo(entry, statement, result)
+        self._reporter.placed(statement, {uid for uid, how in result.pods.items() if how is BindResult.BOUND})
+
+    def _undo(self, entry: Waiting, statement: Statement, result: CommitResult) -> None:
+        self._view.assumptions.undo(statement, result.existing)
+        for bind in statement.binds:
+            how = result.pods[bind.uid]
+            if how is BindResult.FAILED:
+                self._reporter.waits(bind.request, f"Binding the pod failed and will be retried: {result.reason}")
+            elif how is not BindResult.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
+                self._reporter.forget(bind.uid)
+        if BindResult.FAILED in result.pods.values():
+            self._backlog.retry(entry.key)
+        self._changed.set()
+
+    async def _release_claims(self, entry: Waiting) -> None:
+        claims = [claim for uid in entry.group.uids for claim in self._view.claims.of_pod(uid)]
+        try:
+            await self._committer.release(claims)
+        except errors.ClusterError as error:
+            log.warning("claims of pod %s: %s", entry.group.name, error)
+        else:
+            if claims:
+                return  # their end wakes the pod
+        self._backlog.retry(entry.key)
+        self._changed.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and self._failure is None:
+            self._failure = task.exception()
+            self._changed.set()
+
+
+def _of_volumes(change: Change) -> bool:
+    return change.kind in {Happened.STORAGE_CHANGED, Happened.EVERYTHING}

@@ -1,0 +1,105 @@
+"""What a leader is made of: the view of the cluster, and the components that act on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from apportion.apis.errors import InputError
+from apportion.apis.identities import PodUID
+from apportion.apis.pods import Pod
+from apportion.cluster import clock, errors
+from apportion.cluster.client import Client
+from apportion.cluster.events import Recorder
+from apportion.cluster.lease import Election
+from apportion.core.policies import Policy
+from apportion.scheduler.backlog import Backlog
+from apportion.scheduler.commits import Committer
+from apportion.scheduler.cycles import Cycles
+from apportion.scheduler.events import Reporter
+from apportion.scheduler.intake import Intake
+from apportion.scheduler.leftovers import Leftovers
+from apportion.scheduler.lost_claims import LostClaims
+from apportion.scheduler.settings import Settings
+from apportion.view.informers import Informers
+from apportion.view.view import View
+
+UNCONFIRMED_SECONDS = 30.0
+SWEEP_SECONDS = 5.0
+
+
+class Leader:
+    """Made anew for every leadership."""
+
+    def __init__(self, client: Client, election: Election, settings: Settings, recorder: Recorder) -> None:
+        now = clock.elapsed
+        self.view = View(now=now, reservation_namespace=settings.installation.reservation_namespace)
+        self.informers = informers = Informers(client, self.view, settings.installation)
+        self.backlog = Backlog(now)
+        changed = asyncio.Event()
+        self.view.changes.on_change(changed.set)
+        self._intake = Intake(self.view.waiting, self.backlog, on_offer=changed.set, on_problem=self._on_problem)
+        self._reporter = Reporter(
+            client,
+            recorder,
+            said=self.view.pods.condition_message,
+            now=now,
+            busy=lambda: self.backlog.busy,
+        )
+        informers.pods.on_change(self._forget_reports)
+        self._leftovers = Leftovers(
+            client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
+        )
+        self._committer = Committer(client, namespace=settings.installation.namespace, holds=election.holds)
+        policy = Policy.named(settings.policy)
+        self._lost_claims = LostClaims(
+            client,
+            self.view,
+            informers,
+            namespace=settings.installation.namespace,
+            committer=self._committer,
+            recorder=recorder,
+            policy=policy,
+            holds=election.holds,
+        )
+        self._cycles = Cycles(
+            self.view,
+            self.backlog,
+            self._committer,
+            self._reporter,
+            policy,
+            changed=changed,
+            now=now,
+        )
+
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs once the informers have synced."""
+        return [
+            self._reporter.run(),
+            self._leftovers.run(),
+            self._lost_claims.run(),
+            self._cycles.run(),
+            self._sweep(),
+        ]
+
+    def _on_problem(self, pod: Pod, error: InputError) -> None:
+        self._reporter.problem(pod, error)
+
+    def _forget_reports(self, old: Pod | None, new: Pod | None) -> None:
+        subject = new or old
+        if subject is not None and (new is None or new.spec.node_name):
+            self._reporter.forget(PodUID(subject.metadata.uid))
+
+    async def _sweep(self) -> None:
+        """End assumptions that no informer confirmed, if the server says that they are wrong."""
+        assumptions = self.view.assumptions
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            with suppress(errors.ClusterError):
+                for statement, operation in assumptions.overdue(UNCONFIRMED_SECONDS):
+                    if not await self._committer.exists(operation):
+                        assumptions.drop(operation)
+                        if operation in statement.binds:
+                            self.backlog.retry(statement.group.key)
