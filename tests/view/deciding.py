@@ -41,11 +41,6 @@ def places(gpu: GpuLedger) -> list[tuple[int, int]]:
     return sorted((held.placement.start, held.placement.size) for held in gpu.slices.values())
 
 
-def name_of(uid: str) -> str:
-    """Pods of these streams are named after their uids."""
-    return f"default/{uid.removeprefix('uid-')}"
-
-
 def plain(request: Request) -> Request:
     """Without gates and volumes, which fallback does not look at."""
     rules = msgspec.structs.replace(request.rules, volume_claims=(), ephemeral=())

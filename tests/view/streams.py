@@ -17,12 +17,14 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare, to_wire
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from apportion.view.view import View
 from tests.builders import accelerators, claims, nodes, pods, volumes
+from tests.view import edits
 
 Json = dict[str, Any]
 
@@ -46,6 +48,7 @@ WANTED: tuple[dict[str, int], ...] = (
     {"mig.das.com/1g.5gb": 2},
     {"mig.das.com/2g.10gb": 1},
     {"mig.das.com/3g.20gb": 1},
+    {"mig.das.com/7g.40gb": 1},
     {"nvidia.com/mig-2g.10gb": 1},
     {"nvidia.com/mig-2g.10gb": 2},
     {"nvidia.com/mig-1g.5gb": 1},
@@ -54,7 +57,9 @@ WANTED: tuple[dict[str, int], ...] = (
     {},
 )
 SCHEDULERS = (names.DAS_SCHEDULER, names.DAS_SCHEDULER, names.KAI_SCHEDULER, names.DEFAULT_SCHEDULER, "theirs")
-STARTS = {"1g.5gb": range(7), "2g.10gb": (0, 2, 4), "3g.20gb": (0, 4)}
+STARTS = {"1g.5gb": range(7), "2g.10gb": (0, 2, 4), "3g.20gb": (0, 4), "7g.40gb": (0,)}
+RESERVATIONS = Installation.reservation_namespace
+NODES_OF = {names.NVIDIA_GPU: "n3", "nvidia.com/mig-2g.10gb": "n4", "nvidia.com/mig-1g.5gb": "n4"}
 
 
 class Cluster:
@@ -103,10 +108,12 @@ class Follower:
     def hear(self, kind: str, old: Json | None, new: Json | None) -> None:
         self._queues[kind].append((_typed(kind, old), _typed(kind, new)))
 
-    def catch_up(self) -> None:
+    def catch_up(self, look: Callable[[View], None] = lambda _: None) -> None:
+        """Deliver everything; `look` at the view after each change."""
         while waiting := [kind for kind, queue in self._queues.items() if queue]:
             kind = self._dice.choice(waiting)
             feed(self.view, kind, *self._queues[kind].popleft())
+            look(self.view)
 
 
 def feed(view: View, kind: str, old: Any, new: Any) -> None:
@@ -157,12 +164,16 @@ class Stream:
             (5, lambda: self._agent(self._any_node())),
             (1, lambda: self.cluster.remove(PODS, f"{names.DAS_NAMESPACE}/agent-{self._any_node()}")),
             (20, self._pod),
-            (12, self._bind),
-            (6, self._claims_only),
+            (14, self._bind),
+            (8, self._fill),
+            (4, self._reservation_pod),
+            (10, self._claims_only),
             (10, self._pod_goes_on),
             (6, self._remove_pod),
             (5, self._change_claim),
-            (4, self._storage),
+            (8, self._storage),
+            (5, self._tell),
+            (2, self._label_namespace),
         )
         weights = [weight for weight, _ in steps]
         self._dice.choices([act for _, act in steps], weights)[0]()
@@ -222,11 +233,12 @@ class Stream:
         static = [piece for gpu in gpus for piece in gpu.get("fixed", ())]
         self._dice.shuffle(whole)
         for pod in self.cluster.all(PODS).values():
-            if pod["spec"].get("nodeName") != node or self._chance(0.3):
+            if pod["spec"].get("nodeName") != node or self._chance(0.2):
                 continue
             uid, asked = pod["metadata"]["uid"], _asked(pod)
+            kind = "reservation" if pod["metadata"]["namespace"] == RESERVATIONS else "whole"
             for _ in range(min(len(whole), int(asked.get(names.NVIDIA_GPU, 0)))):
-                whole.pop()["holders"] = [{"podUID": uid, "kind": "whole"}]
+                whole.pop()["holders"] = [{"podUID": uid, "kind": kind}]
             for piece in static:
                 if f"{names.NVIDIA_MIG_PREFIX}{piece['profile']}" in asked and "podUID" not in piece:
                     piece["podUID"] = uid
@@ -265,12 +277,13 @@ class Stream:
             gates=["example.com/wait"] if self._chance(0.1) else (),
             tolerations=[{"operator": "Exists"}] if self._chance(0.2) else [],
             selector={"zone": self._dice.choice("ab")} if self._chance(0.15) else None,
-            volumes=[_volume(self._dice.choice("123"))] if self._chance(0.1) else [],
+            volumes=[_volume(self._dice.choice("123"))] if self._chance(0.2) else [],
         )
         self.cluster.put(PODS, made)
 
     def _pick(self, fits: Callable[[Json], bool]) -> Json | None:
-        found = [pod for key, pod in self.cluster.all(PODS).items() if key.startswith("default/") and fits(pod)]
+        ours = ("default/", f"{RESERVATIONS}/")
+        found = [pod for key, pod in self.cluster.all(PODS).items() if key.startswith(ours) and fits(pod)]
         return self._dice.choice(found) if found else None
 
     def _bind(self) -> None:
@@ -278,33 +291,90 @@ class Stream:
         pod = self._pick(lambda pod: not pod["spec"].get("nodeName") and not _deleting(pod))
         if pod is None:
             return
-        node = self._claim(pod) or self._dice.choice(list(self.cluster.all(NODES)) or ["n1"])
+        usual = next((NODES_OF[name] for name in _asked(pod) if name in NODES_OF), "")
+        others = list(self.cluster.all(NODES)) or ["n1"]
+        node = self._claim(pod) or (usual if usual and self._chance(0.8) else self._dice.choice(others))
 
         def bound(obj: Json) -> None:
             obj["spec"]["nodeName"] = node
             obj["spec"].pop("schedulingGates", None)
 
         self.cluster.change(PODS, _key(pod), bound)
+        if usual == node and self._chance(0.6):
+            self._report(node)  # the kubelet has given it its devices
+
+    def _fill(self) -> None:
+        """A pod that has all of a GPU, so that others find no place."""
+        self._count += 1
+        node = self._dice.choice(("n1", "n1", "n2", "n3"))
+        made = pod(f"p{self._count}", {"mig.das.com/7g.40gb": 1}, node=node)
+        self.cluster.put(PODS, made)
+        numbers = [number for number, flavour in enumerate(GPUS[node]) if flavour == "mig"]
+        uuid = f"GPU-{node}-{self._dice.choice(numbers)}"
+        self.cluster.put(CLAIMS, claim(made, "7g.40gb", node=node, gpu=uuid, start=0))
+
+    def _reservation_pod(self) -> None:
+        """A pod that holds a GPU for pods that share it; at once, or some time later, its agent says which."""
+        self._count += 1
+        self.cluster.put(PODS, pod(f"p{self._count}", {names.NVIDIA_GPU: 1}, node="n3", namespace=RESERVATIONS))
+        if self._chance(0.6):
+            self._report("n3")
+
+    def _tell(self) -> None:
+        """A scheduler writes why a pod waits."""
+        pod = self._pick(lambda pod: not pod["spec"].get("nodeName"))
+        if pod is not None:
+            told = {"type": "PodScheduled", "status": "False", "message": f"told {self._dice.randrange(100)}"}
+            self.cluster.change(PODS, _key(pod), lambda obj: obj["status"].update(conditions=[told]))
+
+    def _label_namespace(self) -> None:
+        labels = {"team": self._dice.choice("ab")}
+        self.cluster.put(NAMESPACES, {"metadata": {"name": "default", "labels": labels}})
 
     def _claims_only(self) -> None:
         """A leader dies between claims and binding."""
-        pod = self._pick(lambda pod: not pod["spec"].get("nodeName") and not _deleting(pod) and bool(_profiles(pod)))
-        if pod is not None:
-            self._claim(pod, complete=self._chance(0.7))
+        if self._chance(0.5):
+            self._count += 1
+            made = pod(f"p{self._count}", {"mig.das.com/1g.5gb": self._dice.choice((1, 2))})
+            self.cluster.put(PODS, made)
+            self._claim(made, complete=self._chance(0.7), tries=20)
+            return
+        found = self._pick(lambda pod: not pod["spec"].get("nodeName") and not _deleting(pod) and bool(_profiles(pod)))
+        if found is not None:
+            self._claim(found, complete=self._chance(0.7), tries=20 if self._chance(0.7) else 1)
 
-    def _claim(self, pod: Json, *, complete: bool = True) -> str:
-        """Claims for the pod's slices on places that may be taken already; gives their node."""
+    def _claim(self, pod: Json, *, complete: bool = True, tries: int = 1) -> str:
+        """Claims for the pod's slices on places that may be taken already, after so many tries; gives their node."""
         wanted = _profiles(pod)
         if not wanted:
             return ""
-        node = self._dice.choice(("n1", "n1", "n2", "n3"))
+        usable = [name for name in ("n1", "n2", "n3") if tries > 1 and self._usable(name)]
+        node = self._dice.choice(usable or ("n1", "n1", "n2", "n3"))
         for index, profile in enumerate(wanted if complete else wanted[:-1]):
             home = self._any_node() if self._chance(0.03) else node
             numbers = [number for number, flavour in enumerate(GPUS[home]) if flavour == "mig"] or [0]
-            uuid = f"GPU-{home}-{self._dice.choice(numbers)}"
-            start = self._dice.choice(list(STARTS[profile]))
+            for _ in range(tries):
+                uuid = f"GPU-{home}-{self._dice.choice(numbers)}"
+                start = self._dice.choice(list(STARTS[profile]))
+                if not self._taken(uuid, start, claims.size_of(profile)):
+                    break
             self.cluster.put(CLAIMS, claim(pod, profile, node=home, gpu=uuid, start=start, index=index))
         return node
+
+    def _usable(self, node: str) -> bool:
+        made = self.cluster.all(NODES).get(node)
+        report = self.cluster.all(REPORTS).get(f"{names.DAS_NAMESPACE}/{node}")
+        if made is None or report is None or made["spec"].get("unschedulable") or made["spec"].get("taints"):
+            return False
+        return bool(report["status"]["conditions"][0]["status"] == "True")
+
+    def _taken(self, uuid: str, start: int, size: int) -> bool:
+        places = [
+            claim["spec"]["migPlacement"]
+            for claim in self.cluster.all(CLAIMS).values()
+            if claim["spec"]["gpuUUID"] == uuid
+        ]
+        return any(start < each["start"] + each["size"] and each["start"] < start + size for each in places)
 
     def _pod_goes_on(self) -> None:
         """A bound pod runs, ends, or is told to go; an unbound one is deleted or let through its gates."""
@@ -314,10 +384,18 @@ class Stream:
         key = _key(pod)
         if not pod["spec"].get("nodeName"):
             gated = pod["spec"].get("schedulingGates") and self._chance(0.7)
-            self.cluster.change(PODS, key, _let_through if gated else _delete)
+            self.cluster.change(PODS, key, edits.let_through if gated else edits.delete)
             return
-        edits = (_run, _run, _end, _delete, _delete_running, _delete_ended, _delete_but_sidecar)
-        self.cluster.change(PODS, key, self._dice.choice(edits))
+        possible = (
+            edits.run,
+            edits.run,
+            edits.end,
+            edits.delete,
+            edits.delete_running,
+            edits.delete_ended,
+            edits.delete_but_sidecar,
+        )
+        self.cluster.change(PODS, key, self._dice.choice(possible))
 
     def _remove_pod(self) -> None:
         pod = self._pick(lambda _: True)
@@ -338,7 +416,7 @@ class Stream:
         if act == "remove":
             self.cluster.remove(CLAIMS, key)
         elif act == "delete":
-            self.cluster.change(CLAIMS, key, _delete)
+            self.cluster.change(CLAIMS, key, edits.delete)
         elif act == "use":
             self.cluster.change(CLAIMS, key, lambda obj: obj["status"].update(state="inUse"))
         else:
@@ -395,38 +473,6 @@ def _asked(pod: Json) -> dict[str, str]:
 
 def _deleting(obj: Json) -> bool:
     return "deletionTimestamp" in obj["metadata"]
-
-
-def _delete(obj: Json) -> None:
-    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-
-
-def _let_through(obj: Json) -> None:
-    del obj["spec"]["schedulingGates"]
-
-
-def _run(obj: Json) -> None:
-    obj["status"] = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
-
-
-def _end(obj: Json) -> None:
-    obj["status"]["phase"] = "Succeeded"
-
-
-def _delete_running(obj: Json) -> None:
-    _run(obj)
-    _delete(obj)
-
-
-def _delete_ended(obj: Json) -> None:
-    _delete(obj)
-    ended = {"name": "main", "state": {"terminated": {"exitCode": 0}}}
-    obj["status"] = {"phase": "Running", "containerStatuses": [ended]}
-
-
-def _delete_but_sidecar(obj: Json) -> None:
-    _delete_ended(obj)
-    obj["status"]["initContainerStatuses"] = [{"name": "side", "state": {"running": {}}}]
 
 
 def _key(obj: Json) -> str:

@@ -53,6 +53,7 @@ def test_an_undone_statement_leaves_nothing_and_says_what_is_free_again(life: Li
     life.assumptions.undo(life.statement)
     assert life.fleet.record() == life.before
     assert [change.kind for change in life.changes.take()] == [
+        Happened.DISPLAY_CHANGED,  # decided
         Happened.POD_GONE,
         Happened.SLICE_FREED,
         Happened.SLICE_FREED,

@@ -79,7 +79,7 @@ class World:
 
     @property
     def kinds(self) -> list[Happened]:
-        return [change.kind for change in self.changes.take()]
+        return [change.kind for change in self.changes.take() if change.kind is not Happened.DISPLAY_CHANGED]
 
 
 @pytest.fixture

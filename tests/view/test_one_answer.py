@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -32,12 +33,13 @@ from apportion.view.scene import scene
 from apportion.view.view import View
 from tests.builders import accelerators, nodes
 from tests.builders.accelerators import CATALOG
-from tests.view import deciding
+from tests.view import by_hand, deciding
 from tests.view.streams import CLAIMS, GPUS, NODES, PODS, REPORTS, STATIC, WANTED, Cluster, Follower, Stream, claim, pod
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 STREAMS = 5_000 if FULL else 200
 STEPS = 40
+WATCHED = 0.08  # of the streams: looked at after every single change
 LOOK_EVERY = 8
 
 
@@ -46,40 +48,112 @@ LOOK_EVERY = 8
 def test_x01_f04_s09_scheduler_fallback_why_and_top_give_one_answer() -> None:
     seed = int(os.environ.get("APPORTION_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}: rerun with APPORTION_SEED={seed}")
+    met: Counter[str] = Counter()
     for number in range(STREAMS):
-        play(random.Random(seed + number), f"stream {seed + number}")
+        play(random.Random(seed + number), f"stream {seed + number}", met)
+    rare = {what: met[what] for what in OFTEN_ENOUGH if met[what] < STREAMS // 10}
+    assert not rare, "the streams hardly contain these"
 
 
-def play(dice: random.Random, name: str) -> None:
+OFTEN_ENOUGH = (
+    "whole GPU held",
+    "reservation held",
+    "no free place",
+    "no free device",
+    "volume rule",
+    "in the way of promises only",
+    "claims kept",
+    "claims given up",
+    "releasing",
+    "top reason",
+)
+
+
+def play(dice: random.Random, name: str, met: Counter[str]) -> None:
     cluster = Cluster()
     stream = Stream(cluster, dice)
     scheduler = Follower(cluster, View(CATALOG), dice)
     fallback = Follower(cluster, View(CATALOG, volumes=False), dice)
     occupancy = Occupancy(fallback.view)
     stream.begin()
+    watch = position_moves(name) if dice.random() < WATCHED else lambda _: None
     for step in range(STEPS):
         stream.step()
         if dice.random() < 0.3:
-            scheduler.catch_up()  # while the other is behind
+            scheduler.catch_up(watch)  # while the other is behind
         if step % LOOK_EVERY == LOOK_EVERY - 1:
-            before = (scheduler.view.changes.position, counted(scheduler.view.fleet))
-            scheduler.catch_up()
+            scheduler.catch_up(watch)
             fallback.catch_up()
-            look(cluster, scheduler.view, fallback.view, occupancy, dice, f"{name}, step {step}")
-            assert before[0] != scheduler.view.changes.position or before[1] == counted(scheduler.view.fleet)
+            look(cluster, scheduler.view, fallback.view, occupancy, dice, f"{name}, step {step}", met)
+
+
+def position_moves(where: str) -> Callable[[View], None]:
+    """Whatever changes the fleet or the picture moves the position of the log."""
+    known: list[Any] = [-1, None]
+
+    def watch(view: View) -> None:
+        storage = repr((view.fleet.storage, sorted(view.fleet.namespaces.items())))
+        now = (view.fleet.record(), scene(view), storage)
+        assert known[0] != view.changes.position or known[1] == now, where
+        known[:] = [view.changes.position, now]
+
+    return watch
 
 
 def look(
-    cluster: Cluster, scheduler: View, fallback: View, occupancy: Occupancy, dice: random.Random, where: str
+    cluster: Cluster,
+    scheduler: View,
+    fallback: View,
+    occupancy: Occupancy,
+    dice: random.Random,
+    where: str,
+    met: Counter[str],
 ) -> None:
     fresh, afresh = (afresh_view(cluster, dice, volumes=volumes) for volumes in (True, False))
     assert counted(scheduler.fleet) == counted(fresh.fleet), where
     assert counted(scheduler.fleet) == counted(fallback.fleet), where
-    same_answers_by_why(scheduler, where)
-    same_picture_by_top(scheduler, where)
-    named_holders(scheduler, where)
+    assert _sorted_storage(scheduler.fleet) == _sorted_storage(fresh.fleet), where
+    for view in (scheduler, fallback):
+        same_count_by_hand(cluster, view, where, met)
+    same_answers_by_why(scheduler, where, met)
+    same_picture_by_top(cluster, scheduler, where, met)
+    named_slices(scheduler, where)
     same_when_saved_and_loaded(scheduler, where)
-    same_answers_by_fallback(fallback, occupancy, afresh, list(promises(dice)), where)
+    same_answers_by_fallback(fallback, occupancy, afresh, list(promises(dice)), where, met)
+
+
+def same_count_by_hand(cluster: Cluster, view: View, where: str, met: Counter[str]) -> None:
+    """The fleet has what the objects say, counted without the view."""
+    expected = by_hand.count(cluster)
+    assert sorted(expected) == [node.name for node in view.fleet], where
+    for name, count in expected.items():
+        node = view.fleet.nodes[name]
+        assert {resource: node.free(resource) for resource in count.free} == count.free, (where, name)
+        assert sorted(node.gpus) == sorted(count.gpus), (where, name)
+        assert sum(gpu.takes_whole for gpu in node.gpus.values()) == count.whole_left, (where, name)
+        for uuid, device in count.gpus.items():
+            ledger = node.gpus[uuid]
+            assert ledger.state & ledger.grid.full == device.units, (where, uuid)
+            assert (ledger.facts.mig, ledger.facts.healthy) == (device.mig, device.healthy), (where, uuid)
+            if device.holder:
+                assert not ledger.takes_whole, (where, uuid)
+                met["reservation held" if device.reserved else "whole GPU held"] += 1
+    assert view.fleet.releasing == by_hand.releasing_pods(cluster), where
+    met["releasing"] += len(view.fleet.releasing)
+    claims = {key: held.releasing for key, held in view.fleet.slices.items() if held.owner}
+    assert claims == by_hand.claims(cluster), where
+    storage = view.fleet.storage
+    if storage is not None:
+        claimed = {key: facts.volume for key, facts in storage.volume_claims.items()}
+        assert (claimed, {key: facts.claim for key, facts in storage.volumes.items()}) == by_hand.storage(cluster), (
+            where
+        )
+
+
+def _sorted_storage(fleet: Fleet) -> list[Any]:
+    storage = fleet.storage
+    assert storage is not None
+    return [sorted(table.items(), key=lambda entry: entry[0]) for table in (storage.volume_claims, storage.volumes)]
 
 
 def afresh_view(cluster: Cluster, dice: random.Random, *, volumes: bool) -> View:
@@ -110,7 +184,7 @@ def _counted(node: NodeState) -> dict[str, Any]:
     }
 
 
-def same_answers_by_why(view: View, where: str) -> None:
+def same_answers_by_why(view: View, where: str, met: Counter[str]) -> None:
     for waiting in view.waiting:
         before = view.fleet.record()
         answer = why.answer(view, waiting.pod, Policy())
@@ -124,9 +198,24 @@ def same_answers_by_why(view: View, where: str) -> None:
             decided = deciding.node_or_sentence(view.fleet, request)
             assert view.fleet.record() == before, where
             assert (answer.node, answer.sentence if not answer.node else "") == decided, (where, answer)
+            met.update(_kinds(view, request, answer))
 
 
-def same_picture_by_top(view: View, where: str) -> None:
+def _kinds(view: View, request: Request, answer: why.Answer) -> Iterator[str]:
+    codes = set()
+    if answer.refusal is not None:
+        codes = {answer.refusal.code, *(group.code for group in answer.refusal.groups)}
+    if view.fleet.holds(request.uid) and not request.gated:
+        yield "claims kept" if answer.node else "claims given up"
+    yield from (
+        word for code, word in ((Code.NO_PLACE, "no free place"), (Code.NO_DEVICE, "no free device")) if code in codes
+    )
+    if request.rules.volume_claims:
+        yield "volume rule"
+
+
+def same_picture_by_top(cluster: Cluster, view: View, where: str, met: Counter[str]) -> None:
+    expected = by_hand.count(cluster)
     drawn = scene(view)
     assert sorted(drawn.nodes) == [node.name for node in view.fleet if node.gpus], where
     for node in view.fleet:
@@ -138,24 +227,24 @@ def same_picture_by_top(view: View, where: str) -> None:
                 continue
             taken = sorted((piece.start, piece.size) for piece in gpu.slices)
             assert taken == deciding.places(ledger), where
-            assert bool(gpu.owner) == (ledger.whole is not None), where
+            assert bool(gpu.owner) == ledger.held, where
+            device = expected[node.name].gpus[gpu.uuid]
+            if device.holder:
+                assert (gpu.owner, gpu.reserved) == (device.holder, device.reserved), where
         if node.gpus:
             assert (drawn.notes.get(node.name) == "the agent is not ready") == (not node.ready), where
-    ours = [each.pod for each in view.waiting if each.pod.spec.scheduler_name in names.OUR_SCHEDULERS]
-    assert [pod for pod, _ in drawn.waiting] == sorted(f"default/{pod.metadata.name}" for pod in ours), where
+    assert drawn.waiting == sorted(by_hand.pending(cluster).items()), where
+    met["top reason"] += sum(reason.startswith("told") for _, reason in drawn.waiting)
 
 
-def named_holders(view: View, where: str) -> None:
-    """Who holds a whole GPU or a static slice is drawn as the agent reports it."""
+def named_slices(view: View, where: str) -> None:
+    """Who holds a static slice is drawn as the agent reports it."""
     drawn = {gpu.uuid: gpu for gpus in scene(view).nodes.values() for gpu in gpus}
     for report in view.accelerators:
         for gpu in report.status.gpus:
-            for holder in gpu.holders:
-                if view.fleet.pod_nodes.get(holder.pod_uid) == report.metadata.name and gpu.uuid in drawn:
-                    assert drawn[gpu.uuid].owner == deciding.name_of(holder.pod_uid), where
             if gpu.fixed and gpu.uuid in drawn:
                 owners = [
-                    deciding.name_of(piece.pod_uid) if view.pods.get(piece.pod_uid) else piece.pod_uid
+                    f"default/{piece.pod_uid.removeprefix('uid-')}" if view.pods.get(piece.pod_uid) else piece.pod_uid
                     for piece in gpu.fixed
                 ]
                 assert [piece.owner for piece in drawn[gpu.uuid].slices] == owners, where
@@ -171,19 +260,24 @@ def same_when_saved_and_loaded(view: View, where: str) -> None:
 
 
 def same_answers_by_fallback(
-    view: View, occupancy: Occupancy, afresh: View, promised: list[Promise], where: str
+    view: View, occupancy: Occupancy, afresh: View, promised: list[Promise], where: str, met: Counter[str]
 ) -> None:
     """What fallback remembers equals what it would work out afresh, and what the scheduler would decide."""
     before, reference = view.fleet.record(), Occupancy(afresh)
+    wanted = [new_request(asked) for asked in WANTED if _mig(asked)]
+    with occupancy.assumed(()):
+        unpromised = {node.name: _left(node) for node in view.fleet}
+        fitting = [_has_place(occupancy, request) for request in wanted]
+        assert fitting == [deciding.fits(view.fleet, request) for request in wanted], where
     with occupancy.assumed(promised), reference.assumed(promised):
         assert counted(view.fleet) == counted(afresh.fleet), where
+        promises_are_held(view.fleet, unpromised, promised, where)
+        for request, fits in zip(wanted, fitting, strict=True):
+            fits_now = _has_place(occupancy, request)
+            assert not fits_now or fits, (where, request.resources)
+            assert occupancy.fits_but_for_promises(request) == (fits and bool(promised)), (where, request.resources)
+            met["in the way of promises only"] += fits and not fits_now
     assert view.fleet.record() == before, where
-    with occupancy.assumed(()):
-        for asked in filter(_mig, WANTED):
-            mark = view.fleet.checkpoint()
-            found = occupancy.place(new_request(asked)) is not None
-            view.fleet.rollback(mark)
-            assert found == deciding.fits(view.fleet, new_request(asked)), (where, asked)
     mark = view.fleet.checkpoint()
     for request in sorted(_unbound(view), key=lambda request: request.created):
         assumed = occupancy._assumed.get(request.uid)
@@ -193,13 +287,45 @@ def same_answers_by_fallback(
     view.fleet.rollback(mark)
 
 
+def _has_place(occupancy: Occupancy, request: Request) -> bool:
+    mark = occupancy.fleet.checkpoint()
+    found = occupancy.place(request) is not None
+    occupancy.fleet.rollback(mark)
+    return found
+
+
+def _left(node: NodeState) -> tuple[dict[str, int], dict[str, int]]:
+    """What is left of each resource, and the taken units of each GPU."""
+    assert node.facts is not None
+    taken = {uuid: gpu.state & gpu.grid.full for uuid, gpu in node.gpus.items()}
+    return {name: node.free(name) for name in node.facts.allocatable}, taken
+
+
+def promises_are_held(fleet: Fleet, before: dict[str, Any], promised: list[Promise], where: str) -> None:
+    """Each promise takes its resources and its units from what was left without it, and nothing else."""
+    for node in fleet:
+        here = [promise for promise in promised if promise.node == node.name]
+        free, taken = before[node.name]
+        cost = Counter({"pods": len(here)})
+        units = dict(taken)
+        for promise in here:
+            cost.update(promise.resources)
+            for piece in promise.pieces:
+                if piece.gpu in units:
+                    units[piece.gpu] |= ((1 << piece.size) - 1) << piece.start
+        assert _left(node) == ({name: amount - cost[name] for name, amount in free.items()}, units), where
+
+
 def promises(dice: random.Random) -> Iterator[Promise]:
-    for number in range(dice.choice((0, 1, 2))):
-        if dice.random() < 0.5:
-            piece = SlicePlacement("GPU-n1-0", "1g.5gb", dice.randrange(7), 1)
-            yield Promise(str(number), 0.0, "k", "n1", resources={"mig.das.com/1g.5gb": 1}, pieces=(piece,))
+    for number in range(dice.choice((0, 1, 2, 3))):
+        profile, start, size = dice.choice((("1g.5gb", dice.randrange(7), 1), ("7g.40gb", 0, 8), ("3g.20gb", 4, 4)))
+        if dice.random() < 0.6:
+            node = dice.choice(("n1", "n2", "n3"))
+            piece = SlicePlacement(f"GPU-{node}-0", profile, start, size)
+            yield Promise(str(number), 0.0, "k", node, resources={f"mig.das.com/{profile}": 1}, pieces=(piece,))
         else:
-            yield Promise(str(number), 0.0, "k", "n4", resources={"nvidia.com/mig-2g.10gb": 1})
+            static, count = dice.choice((("nvidia.com/mig-2g.10gb", 1), ("nvidia.com/mig-2g.10gb", 3)))
+            yield Promise(str(number), 0.0, "k", "n4", resources={static: count})
 
 
 def new_request(asked: dict[str, int]) -> Request:
@@ -233,21 +359,53 @@ def cluster() -> Cluster:
 SLICE = {"mig.das.com/1g.5gb": 1}
 
 
+class Answers(NamedTuple):
+    """What the four say about one pending pod."""
+
+    scheduler: tuple[str, str]  # node, or a sentence
+    why: tuple[str, str]
+    fallback: str  # node, if any
+    another: bool  # fallback has a place for one more pod of the kind
+    top: tuple[str, list[tuple[int, int]], list[str]]  # note of the node, its slices, who waits
+
+
+def ask_all(cluster: Cluster) -> Answers:
+    scheduler, fallback = (afresh_view(cluster, random.Random(1), volumes=volumes) for volumes in (True, False))
+    assert counted(scheduler.fleet) == counted(fallback.fleet)
+    (waiting,) = scheduler.waiting
+    assert waiting.reading.request is not None
+    answer = why.answer(scheduler, waiting.pod, Policy())
+    occupancy = Occupancy(fallback)
+    with occupancy.assumed(()):
+        assumed = occupancy._assumed.get(waiting.pod.metadata.uid)
+        another = occupancy.place(new_request(SLICE)) is not None
+    drawn = scene(scheduler)
+    (gpu,) = drawn.nodes["n1"]
+    return Answers(
+        deciding.node_or_sentence(scheduler.fleet, waiting.reading.request),
+        (answer.node, "" if answer.node else answer.sentence),
+        assumed.node if assumed is not None else "",
+        another,
+        (
+            drawn.notes.get("n1", ""),
+            [(piece.start, piece.size) for piece in gpu.slices],
+            [pod for pod, _ in drawn.waiting],
+        ),
+    )
+
+
 def test_x01_a_pod_with_a_dead_leaders_claim_on_a_cordoned_node(cluster: Cluster) -> None:
     waits = pod("p", SLICE)
     cluster.put(PODS, waits)
     cluster.put(CLAIMS, claim(waits, "1g.5gb", node="n1", gpu="GPU-n1", start=0))
-    view = afresh_view(cluster, random.Random(1), volumes=True)
-    (waiting,) = view.waiting
-    assert why.answer(view, waiting.pod, Policy()).node == "n1"
+    placed = Answers(("n1", ""), ("n1", ""), "n1", another=True, top=("", [(0, 1)], ["default/p"]))
+    assert ask_all(cluster) == placed
     cluster.change(NODES, "n1", lambda obj: obj["spec"].update(unschedulable=True))
-    view = afresh_view(cluster, random.Random(1), volumes=True)
-    (waiting,) = view.waiting
-    assert waiting.reading.request is not None
-    answer = why.answer(view, waiting.pod, Policy())
-    assert answer.state is why.PodState.WAITING
-    assert "the claims of the pod cannot be used: node n1 is cordoned." in answer.sentence
-    assert deciding.node_or_sentence(view.fleet, waiting.reading.request) == ("", answer.sentence)
+    found = ask_all(cluster)
+    assert "the claims of the pod cannot be used: node n1 is cordoned." in found.scheduler[1]
+    assert found == Answers(
+        found.scheduler, found.scheduler, "", another=False, top=("cordoned", [(0, 1)], ["default/p"])
+    )
 
 
 def test_x01_why_says_what_the_last_attempt_of_the_scheduler_found_out(cluster: Cluster) -> None:
@@ -264,14 +422,12 @@ def test_x01_why_says_what_the_last_attempt_of_the_scheduler_found_out(cluster: 
 
 
 def test_s09_a_node_whose_agent_pod_is_not_ready(cluster: Cluster) -> None:
-    cluster.put(PODS, accelerators.agent_pod("n1", ready=False, uid="agent"))
     cluster.put(PODS, pod("p", SLICE))
-    scheduler, fallback = (afresh_view(cluster, random.Random(1), volumes=volumes) for volumes in (True, False))
-    assert counted(scheduler.fleet) == counted(fallback.fleet)
-    (waiting,) = scheduler.waiting
-    answer = why.answer(scheduler, waiting.pod, Policy())
-    assert (answer.state, answer.node) == (why.PodState.WAITING, "")
-    occupancy = Occupancy(fallback)
-    with occupancy.assumed(()):
-        assert occupancy.place(new_request(SLICE)) is None
-    assert scene(scheduler).notes == {"n1": "the agent is not ready"}
+    assert ask_all(cluster) == Answers(("n1", ""), ("n1", ""), "n1", another=True, top=("", [], ["default/p"]))
+    cluster.put(PODS, accelerators.agent_pod("n1", ready=False, uid="agent"))
+    found = ask_all(cluster)
+    assert found.scheduler[0] == ""
+    assert "agent" in found.scheduler[1]
+    assert found == Answers(
+        found.scheduler, found.scheduler, "", another=False, top=("the agent is not ready", [], ["default/p"])
+    )

@@ -17,6 +17,7 @@ from apportion.apis.installation import Installation
 from apportion.core.policies import Policy
 from apportion.view import why
 from apportion.view.informers import Informers
+from apportion.view.scene import scene
 from apportion.view.view import View
 from tests.builders import claims, pods
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, embedded, scheduling, until
@@ -62,8 +63,18 @@ async def at_rest(cluster: ApiCluster, followed: View) -> bool:
         counted(view.fleet) == counted(followed.fleet) == counted(fallback.fleet)
     ):
         return False
+    if _drawn(view) != _drawn(followed):
+        return False
     answers = [why.answer(view, waiting.pod, Policy()) for waiting in view.waiting]
     return all(answer.told == answer.sentence for answer in answers if answer.state is not why.PodState.GATED)
+
+
+def _drawn(view: View) -> tuple[object, ...]:
+    """What `top` shows; which of several free GPUs a pod has is told by no agent here."""
+    shown = scene(view)
+    slices = {gpu.uuid: (gpu.slices, gpu.healthy) for gpus in shown.nodes.values() for gpu in gpus}
+    owners = {name: sorted(gpu.owner for gpu in gpus) for name, gpus in shown.nodes.items()}
+    return slices, owners, shown.notes, shown.waiting
 
 
 class Life:

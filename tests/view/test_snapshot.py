@@ -95,6 +95,33 @@ def test_x03_what_is_no_snapshot_is_refused(data: bytes, fix: str) -> None:
         snapshot.load(data)
 
 
+Path = tuple[str | int, ...]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        (("slices", 0, 1, 3), -1, "slices[0].placement.size"),
+        (("slices", 0, 1, 2), -1, "slices[0].placement.start"),
+        (("models", 0, "units"), 10**12, "models[0].units"),
+        (("models", 0, "profiles", 0, "size"), -1, "models[0].profiles[1g.5gb].size"),
+        (("models", 0, "profiles", 0, "name"), "1g.5gb+me", "models[0].profiles[1g.5gb+me].name"),
+    ],
+)
+def test_x03_t02_geometry_that_cannot_be_is_refused_by_field(
+    cluster: Cluster, path: Path, value: object, field: str
+) -> None:
+    found = json.loads(snapshot.save(seen(cluster)))
+    inner = found
+    for step in path[:-1]:
+        inner = inner[step]
+    assert path[-1] in inner or isinstance(path[-1], int)
+    inner[path[-1]] = value
+    with pytest.raises(InputError) as refused:
+        snapshot.load(json.dumps(found).encode())
+    assert refused.value.field == f"snapshot.{field}"
+
+
 def test_x03_a_snapshot_is_plain_json_with_a_version(cluster: Cluster) -> None:
     found = json.loads(snapshot.save(seen(cluster)))
     assert found["apportion_snapshot"] == snapshot.VERSION

@@ -2,6 +2,10 @@
 
 Nodes list static devices, NodeAccelerators list profiles of dynamic slices, Namespaces contain preferences. The
 result for the rules is computed when one of these changes, not for each review.
+
+This is not the view's question. D01 asks what the cluster can ever offer: a node whose devices are all unhealthy or in
+use (allocatable 0), a GPU that is lost or an agent that is not ready must not change a pod from one mechanism to the
+other, or refuse it. So capacity counts here, and health does not; what is free is read from the view by the fallback.
 """
 
 from __future__ import annotations

@@ -64,9 +64,12 @@ class Painter:
         line = Text()
         position = 0
         for piece in sorted(gpu.slices, key=lambda one: one.start):
-            line.append_text(self._free(piece.start - position))
-            line.append_text(self._slice(piece))
-            position = max(position, piece.start + piece.size)
+            start, end = (min(unit, gpu.units) for unit in (piece.start, piece.start + piece.size))
+            if start == end:
+                continue  # a claim may name any position; what is outside the GPU is not drawn
+            line.append_text(self._free(start - position))
+            line.append_text(self._slice(piece, end - start))
+            position = max(position, end)
         line.append_text(self._free(gpu.units - position))
         return line
 
@@ -76,8 +79,8 @@ class Painter:
             return Text("whole GPU, free".center(width) + " ", style="grey50")
         return Text.assemble((gpu.owner[:width].center(width), f"bold white on {self._colour(gpu.owner)}"), " ")
 
-    def _slice(self, piece: ShownSlice) -> Text:
-        width = piece.size * self._unit_width - 1
+    def _slice(self, piece: ShownSlice, units: int) -> Text:
+        width = units * self._unit_width - 1
         label = (piece.profile or "foreign")[:width].center(width)
         if not piece.owner:
             return Text.assemble((label, "white on grey30"), " ")

@@ -98,11 +98,13 @@ def to_json(shown: Scene) -> dict[str, Any]:
 def _headline(shown: Scene) -> Text:
     gpus = [gpu for members in shown.nodes.values() for gpu in members]
     slices = sum(len(gpu.slices) for gpu in gpus)
-    whole = sum(bool(gpu.owner) for gpu in gpus)
+    whole = sum(bool(gpu.owner) and not gpu.reserved for gpu in gpus)
+    shared = sum(gpu.reserved for gpu in gpus)
     free = sum(not gpu.slices and not gpu.owner for gpu in gpus)
     return Text(
         f"{_many(len(shown.nodes), 'node')}, {_many(len(gpus), 'GPU')}: {_many(slices, 'slice')}, "
-        f"{whole} allocated whole, {free} free; {_many(len(shown.waiting), 'pod')} pending",
+        f"{whole} allocated whole, {f'{shared} shared, ' if shared else ''}{free} free; "
+        f"{_many(len(shown.waiting), 'pod')} pending",
         style="bold",
     )
 

@@ -1,4 +1,4 @@
-"""Changes in a cluster that can matter to pending pods."""
+"""Changes in a cluster: those that can matter to pending pods, and those that are only displayed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Happened(Enum):
     NODE_CHANGED = auto()
     STORAGE_CHANGED = auto()
     NAMESPACE_CHANGED = auto()  # its labels
+    DISPLAY_CHANGED = auto()  # who is pending, states of claims and pods, which of equal GPUs a pod has: no capacity
     EVERYTHING = auto()  # the reader missed changes
 
 

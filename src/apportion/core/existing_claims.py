@@ -12,9 +12,10 @@ from typing import NamedTuple
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.identities import NO_NODE, ClaimName, NodeName
 from apportion.apis.request import Request, SliceRequest
-from apportion.core.filters import gpus, nodes, resources, storage
+from apportion.core.filters import Checks, gpus, resources
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import HeldSlice
+from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.core.reasons import Code, Reason
 
@@ -55,22 +56,28 @@ def missing(request: Request, held: tuple[HeldSlice, ...]) -> list[SliceRequest]
     return [want for want in request.slices if claim_name(request.uid, want.container, want.index) not in keys]
 
 
-def _overlapped(fleet: Fleet, held: HeldSlice) -> bool:
-    gpu = fleet.nodes[fleet.gpu_nodes[held.gpu]].gpus[held.gpu]
-    return any(key != held.key and other.placement.overlaps(held.placement) for key, other in gpu.slices.items())
-
-
 def _against(fleet: Fleet, node: NodeState, request: Request, held: tuple[HeldSlice, ...]) -> Obstacle | None:
+    """The rules for any pod and any node; only the placements of these slices are given instead of searched."""
     reason = (
-        gpus.against_agent(node)
-        or nodes.against(node, request)
-        or resources.against(node, request)
+        gpus.against_slicing(node)
+        or Checks(fleet, request).against_node(node)
         or resources.against_gpu_resources(node, request)
-        or storage.anywhere(fleet, request)
-        or storage.against(fleet, node, request)
     )
     if reason is not None:
         return Obstacle(reason, node.name)
-    if any(_overlapped(fleet, each) for each in held):
-        return Obstacle(Reason(Code.OVERLAPPED))
+    reasons = (_against_gpu(node.gpus[each.gpu], each) for each in held)
+    return next((Obstacle(reason) for reason in reasons if reason is not None), None)
+
+
+def _against_gpu(gpu: GpuLedger, held: HeldSlice) -> Reason | None:
+    if not gpu.facts.healthy:
+        return Reason(Code.GPU_UNHEALTHY, gpu.uuid)
+    if not gpu.facts.mig:
+        return Reason(Code.GPU_NOT_IN_MIG_MODE, gpu.uuid)
+    if not gpu.takes_slices:
+        return Reason(Code.GPU_IN_OTHER_USE, gpu.uuid)
+    if any(key != held.key and other.placement.overlaps(held.placement) for key, other in gpu.slices.items()):
+        return Reason(Code.OVERLAPPED)
+    if not gpu.legal_beside_others(held):
+        return Reason(Code.ILLEGAL_PLACEMENT, f"{held.placement.profile} at {held.placement.start}")
     return None

@@ -1,19 +1,18 @@
 """All nodes with their GPUs, pods and reservations, as decisions use them.
 
 Facts arrive in any order (a claim before its GPU, a pod before its node); whatever cannot be attached yet
-waits. Every change knows its inverse: between `checkpoint` and `rollback` or `release` the inverses are
-kept, so that trying something out costs what it changes, however large the fleet is.
+waits. Every change notes its inverse in a journal: between `checkpoint` and `rollback` or `release` something can be
+tried out for the cost of what it changes, however large the fleet is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from apportion.apis.errors import LedgerError
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
@@ -21,6 +20,7 @@ from apportion.apis.request import Request
 from apportion.core.catalog import Catalog
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.holdings import Holding, Holdings
+from apportion.core.journal import Journal, Mark
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.core.recent_changes import RecentChanges
@@ -39,14 +39,6 @@ __all__ = [
 ]
 
 _LOG_LENGTH = 1 << 14  # changes of nodes; a reader that is further behind looks at the whole fleet
-
-
-class Mark(NamedTuple):
-    """A moment to come back to."""
-
-    serial: int
-    length: int
-    stock: int
 
 
 class _Offer(NamedTuple):
@@ -85,9 +77,8 @@ class Fleet:
         self._apart_label_counts: Counter[str] = Counter()
         self._reservation_owners: Counter[str] = Counter()
         self._holdings = Holdings()
-        self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._marks: list[Mark] = []
-        self._serial = 0
+        self._journal = Journal()
+        self._note = self._journal.note
         self._stocks = 0
         self._sorted: list[NodeName] | None = None
 
@@ -177,13 +168,16 @@ class Fleet:
         self._drop_pod(uid)
 
     def set_devices(self, node: NodeName, devices: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> None:
-        """Which whole GPUs pods of a node have by the kubelet's record; for other pods any free ones are assumed."""
+        """Which GPUs pods of a node hold by the kubelet's record: whole, or as a reservation for pods that share them.
+
+        For other pods with whole GPUs any free ones are assumed.
+        """
         state = self.nodes.get(node)
         known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
         if state is None:
             return
         same = all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items())
-        if same and not state.lacks_devices:
+        if same and not state.lacks_devices and not state.forgets_reservation(known):
             return
         self._note(self._restore_gpus, node, _offer_of(state))
         state.reassign_devices(known)
@@ -299,28 +293,17 @@ class Fleet:
     # Trial changes
 
     def checkpoint(self) -> Mark:
-        self._serial += 1
-        mark = Mark(self._serial, len(self._undo), self.stock)
-        self._marks.append(mark)
+        mark = self._journal.checkpoint()
+        self._note(self._restore_stock, self.stock)
         return mark
 
     def rollback(self, mark: Mark) -> None:
         """Undo everything since the mark. Marks set after it are gone too."""
-        self._close(mark)
-        undo, self._undo[mark.length :] = self._undo[mark.length :], []
-        kept, self._marks = self._marks, []
-        try:
-            for inverse, arguments in reversed(undo):
-                inverse(*arguments)
-        finally:
-            self._marks = kept
-            self.stock = mark.stock
+        self._journal.rollback(mark)
 
     def release(self, mark: Mark) -> None:
         """Keep everything since the mark."""
-        self._close(mark)
-        if not self._marks:
-            self._undo.clear()
+        self._journal.release(mark)
 
     def record(self) -> bytes:
         """The whole state as bytes: equal states give equal bytes, however they came about."""
@@ -343,14 +326,8 @@ class Fleet:
 
     # Parts of the above, and inverses
 
-    def _note(self, inverse: Callable[..., None], *arguments: Any) -> None:
-        if self._marks:
-            self._undo.append((inverse, arguments))
-
-    def _close(self, mark: Mark) -> None:
-        if mark not in self._marks:
-            raise LedgerError("StaleMark", "this mark was released or rolled back before")
-        del self._marks[self._marks.index(mark) :]
+    def _restore_stock(self, stock: int) -> None:
+        self.stock = stock
 
     def _node(self, name: NodeName) -> NodeState:
         state = self.nodes.get(name)

@@ -76,6 +76,11 @@ class Grid:
     def free_units(self, state: int) -> int:
         return self.units - (state & self.full).bit_count()
 
+    def units_of(self, start: int, size: int) -> int:
+        """The units of the GPU in that range, which a claim or a report may name beyond its end."""
+        first, end = (min(max(0, unit), self.units) for unit in (start, start + size))
+        return (1 << end) - (1 << first) if first < end else 0
+
     def layout(self, state: int) -> int:
         """The slices alone, without units and counters: one bit for each of `intervals`."""
         return (state >> self.units) & ((1 << len(self.intervals)) - 1)

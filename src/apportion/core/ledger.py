@@ -28,7 +28,18 @@ class Use(StrEnum):
 class GpuLedger:
     """One GPU's ledger."""
 
-    __slots__ = ("facts", "grid", "memory_mib", "shared_mib", "shares", "slices", "state", "strays", "whole")
+    __slots__ = (
+        "facts",
+        "grid",
+        "memory_mib",
+        "reservation",
+        "shared_mib",
+        "shares",
+        "slices",
+        "state",
+        "strays",
+        "whole",
+    )
 
     def __init__(self, facts: GpuFacts) -> None:
         self.facts = facts
@@ -40,6 +51,7 @@ class GpuLedger:
         self.shares: dict[str, int] = {}
         self.shared_mib = 0
         self.whole: str | None = None
+        self.reservation: str | None = None  # the pod that holds the GPU for pods that share it
 
     @property
     def uuid(self) -> DeviceUUID:
@@ -49,23 +61,30 @@ class GpuLedger:
     def use(self) -> Use:
         if self.slices:
             return Use.SLICED
-        if self.shares:
+        if self.shares or self.reservation is not None:
             return Use.SHARED
         return Use.FREE if self.whole is None else Use.WHOLE
 
     @property
     def takes_slices(self) -> bool:
-        return self.facts.mig and self.facts.healthy and not self.shares and self.whole is None
+        return self.facts.mig and self.facts.healthy and not self.shares and not self.held
 
     @property
     def takes_whole(self) -> bool:
-        return not self.facts.mig and self.facts.healthy and self.whole is None and not self.shares and not self.slices
+        return not self.facts.mig and self.facts.healthy and not self.held and not self.shares and not self.slices
+
+    @property
+    def held(self) -> bool:
+        """A pod holds the device, for itself or as a reservation."""
+        return self.whole is not None or self.reservation is not None
 
     @property
     def free_mib(self) -> int:
         """Memory that a new share may take."""
         if self.facts.mig or not self.facts.healthy or self.whole is not None or self.slices:
             return 0
+        if self.reservation is not None and not self.shares:
+            return 0  # what its sharers use is not known
         return max(0, self.memory_mib - self.shared_mib)
 
     @property
@@ -98,6 +117,14 @@ class GpuLedger:
         else:
             self.state = self.grid.take(self.state, shape, held.placement.start)
         return held
+
+    def legal_beside_others(self, held: HeldSlice) -> bool:
+        """A slice that is recorded here could have been placed there with all others in place."""
+        others = GpuLedger(self.facts)
+        for key, other in self.slices.items():
+            if key != held.key:
+                others.adopt_slice(other)
+        return others._enter(held.placement)
 
     def adopt_share(self, key: str, mib: int) -> None:
         """Record a share that exists, even if it does not fit."""
@@ -135,6 +162,7 @@ class GpuLedger:
             "shares": [[key, self.shares[key]] for key in sorted(self.shares)],
             "shared": self.shared_mib,
             "whole": self.whole,
+            "reservation": self.reservation,
         }
 
     def _rebuild(self) -> None:
@@ -145,7 +173,7 @@ class GpuLedger:
                 self.strays.add(key)
         for key in self.strays:
             placement = self.slices[key].placement
-            self.state |= (((1 << placement.size) - 1) << placement.start) & self.grid.full
+            self.state |= self.grid.units_of(placement.start, placement.size)
 
     def _enter(self, placement: SlicePlacement) -> bool:
         """Put a slice on its place if it is legal there; a stray's units are blocked after the legal ones."""

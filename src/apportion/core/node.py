@@ -64,7 +64,7 @@ class NodeState:
         self.pods: dict[PodUID, Request] = {}
         self.used: dict[str, int] = {}
         self.ports: dict[HostPort, int] = {}
-        self.wholes: dict[PodUID, tuple[DeviceUUID, ...]] = {}  # pod -> whole GPUs recorded for it
+        self.wholes: dict[PodUID, tuple[DeviceUUID, ...]] = {}  # pod -> GPUs recorded for it, whole or as a reservation
         self.reservation_pods = 0  # pods that hold a GPU for its sharers
         self.reserved: dict[str, Reservation] = {}
         self.reserved_amounts: dict[str, int] = {}  # what reservations hold, except what terminating pods hold for them
@@ -148,6 +148,7 @@ class NodeState:
             self.ports[port] = self.ports.get(port, 0) + 1
         if self._reserves(request):
             self.reservation_pods += 1
+            self.restore_devices({request.uid: held} if (held := self.present(devices)) else {})
         elif request.whole_gpus and exactly:
             self.restore_devices({request.uid: devices} if devices else {})
         elif request.whole_gpus:
@@ -174,6 +175,8 @@ class NodeState:
         for uuid in self.wholes.pop(uid, ()):
             if uuid in self.gpus and self.gpus[uuid].whole == uid:
                 self.gpus[uuid].take_back()
+            if uuid in self.gpus and self.gpus[uuid].reservation == uid:
+                self.gpus[uuid].reservation = None
         if self.reserved:
             self.place_reservations()
         self.touch()
@@ -195,12 +198,15 @@ class NodeState:
         return self.wholes.get(uid, ())
 
     def reassign_devices(self, recorded: Mapping[PodUID, tuple[DeviceUUID, ...]] | None = None) -> None:
-        """Assign whole GPUs again: pods with `recorded` ones get exactly these, others keep theirs if they can."""
+        """Assign GPUs again: pods with `recorded` ones get exactly these, others keep theirs if they can.
+
+        Which GPU a reservation pod holds is never assumed: it can be any of those that are shared.
+        """
         recorded = recorded or {}
         self._lift_reservations()
         before, self.wholes = self.wholes, {}
         for gpu in self.gpus.values():
-            gpu.whole = None
+            gpu.whole = gpu.reservation = None
         self.restore_devices({uid: found for uid in recorded if (found := self.present(recorded[uid]))})
         others = [uid for uid in sorted(self.pods) if uid not in recorded and self.pods[uid].whole_gpus]
         others = [uid for uid in others if not self._reserves(self.pods[uid])]
@@ -214,7 +220,12 @@ class NodeState:
     def lacks_devices(self) -> bool:
         """A pod with whole GPUs has none recorded although one is free: others held them when it came."""
         asked = self.used.get(names.NVIDIA_GPU, 0) - self.reservation_pods
-        return asked > sum(map(len, self.wholes.values())) and any(gpu.takes_whole for gpu in self.gpus.values())
+        found = sum(len(uuids) for uid, uuids in self.wholes.items() if not self._reserves(self.pods[uid]))
+        return asked > found and any(gpu.takes_whole for gpu in self.gpus.values())
+
+    def forgets_reservation(self, recorded: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> bool:
+        """A reservation pod has a GPU that is not recorded for it any more."""
+        return any(uid not in recorded and self._reserves(self.pods[uid]) for uid in self.wholes)
 
     def present(self, uuids: tuple[DeviceUUID, ...]) -> tuple[DeviceUUID, ...]:
         return tuple(uuid for uuid in uuids if uuid in self.gpus)
@@ -255,7 +266,10 @@ class NodeState:
         self.wholes |= wholes
         for uid, uuids in wholes.items():
             for uuid in uuids:
-                self.gpus[uuid].whole = uid
+                if uid in self.pods and self._reserves(self.pods[uid]):
+                    self.gpus[uuid].reservation = uid
+                else:
+                    self.gpus[uuid].whole = uid
 
     def record(self) -> dict[str, object]:
         facts = self.facts

@@ -41,7 +41,7 @@ _SLICES = _NODE | {Happened.SLICE_FREED}
 _PODS_END = _NODE | {Happened.POD_GONE}
 _PODS_COME = _NODE | {Happened.POD_CAME}
 _STORAGE = _NODE | {Happened.STORAGE_CHANGED}
-_NAMESPACES = frozenset({Happened.NAMESPACE_CHANGED})
+_NAMESPACES = frozenset({Happened.NAMESPACE_CHANGED})  # their labels select pods of an affinity term
 _ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE | _NAMESPACES
 
 
@@ -234,6 +234,16 @@ class Code(StrEnum):
     INVALID = Row("InvalidRequest", "{subject}", Layer.ADMISSION, scope=Scope.POD, lasting=True)
 
     # Why claims are given up, besides the reasons against their node
+    GPU_UNHEALTHY = Row("ClaimsGpuUnhealthy", "GPU {subject} is not healthy", Layer.PLACEMENT, scope=Scope.POD)
+    GPU_NOT_IN_MIG_MODE = Row(
+        "ClaimsGpuNotInMigMode", "GPU {subject} is not in MIG mode", Layer.PLACEMENT, scope=Scope.POD
+    )
+    GPU_IN_OTHER_USE = Row(
+        "ClaimsGpuInOtherUse", "GPU {subject} is allocated whole or shared", Layer.PLACEMENT, scope=Scope.POD
+    )
+    ILLEGAL_PLACEMENT = Row(
+        "ClaimsIllegalPlacement", "{subject} is not a legal placement on its GPU", Layer.PLACEMENT, scope=Scope.POD
+    )
     NOT_REQUESTED = Row("ClaimsNotRequested", "the pod no longer requests them", Layer.PLACEMENT, scope=Scope.POD)
     NOT_TOGETHER = Row(
         "ClaimsNotTogether",

@@ -17,7 +17,7 @@ class HelpfulChanges:
     """What happened since the last cycle. `pods` are those whose own slices or pods it was about."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        happened = frozenset(changes)
+        happened = frozenset(change for change in changes if change.kind is not Happened.DISPLAY_CHANGED)
         self.pods = {change.pod for change in happened if change.pod}
         self._changes = {change for change in happened if change.kind is not Happened.SLICE_CAME}
         self._missed = any(change.kind is Happened.EVERYTHING for change in self._changes)

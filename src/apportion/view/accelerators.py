@@ -7,6 +7,7 @@ too (S09). A report that cannot be read is logged and left out, so that one odd 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ class Report(NamedTuple):
     gpus: tuple[GpuFacts, ...] = ()
     ready: bool = False
     foreign: tuple[SlicePlacement, ...] = ()
-    whole: tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...] = ()  # pods with the whole GPUs that the kubelet gave them
+    held: tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...] = ()  # pods with the GPUs that the kubelet gave them
 
 
 class GpuReader:
@@ -81,7 +82,10 @@ class Accelerators:
             self._objects.pop(name, None)
         else:
             self._objects[name] = new
+        before = self._changes.position
         self.refresh(name)
+        if _shown(old) != _shown(new):
+            self._changes.note_display(before)
 
     def agent_changed(self, subject: Pod, new: Pod | None) -> None:
         """A pod of an agent came, changed or went."""
@@ -119,24 +123,30 @@ class Accelerators:
     def assign_devices(self, node: NodeName) -> None:
         """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it, and others free ones."""
         before = self._free_gpus(node)
-        self._fleet.set_devices(node, dict(self._reports.get(node, Report()).whole))
+        self._fleet.set_devices(node, dict(self._reports.get(node, Report()).held))
         if self._free_gpus(node) != before:
             self._changes.note(Happened.NODE_CHANGED, node)
 
-    def _free_gpus(self, node: NodeName) -> int:
+    def _free_gpus(self, node: NodeName) -> Counter[str]:
+        """By model: which GPU of a model is free makes no difference to a decision."""
         state = self._fleet.nodes.get(node)
-        return sum(gpu.takes_whole for gpu in state.gpus.values()) if state is not None else 0
+        gpus = state.gpus.values() if state is not None else ()
+        return Counter(gpu.facts.model.id for gpu in gpus if gpu.takes_whole)
 
     def _report(self, node: NodeName) -> Report:
         accelerator = self._objects.get(node)
         if accelerator is None:
             return Report()
         ready = accelerator.ready and self._has_agent(accelerator)
-        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator), _whole_gpus(accelerator))
+        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator), _held_gpus(accelerator))
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
         return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
+
+
+def _shown(accelerator: NodeAccelerator | None) -> list[Accelerator]:
+    return accelerator.status.gpus if accelerator is not None else []
 
 
 def _foreign_slices(accelerator: NodeAccelerator) -> tuple[SlicePlacement, ...]:
@@ -144,11 +154,12 @@ def _foreign_slices(accelerator: NodeAccelerator) -> tuple[SlicePlacement, ...]:
     return tuple(SlicePlacement(gpu.uuid, it.profile, it.start, it.size) for gpu in gpus for it in gpu.foreign)
 
 
-def _whole_gpus(accelerator: NodeAccelerator) -> tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...]:
+def _held_gpus(accelerator: NodeAccelerator) -> tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...]:
+    """GPUs that pods hold, for themselves or as a reservation for pods that share them."""
     found: dict[PodUID, tuple[DeviceUUID, ...]] = {}
     for gpu in accelerator.status.gpus:
         for holder in gpu.holders:
-            if holder.kind == "whole":
+            if holder.kind in {"whole", "reservation"}:
                 found[holder.pod_uid] = (*found.get(holder.pod_uid, ()), gpu.uuid)
     return tuple(sorted(found.items()))
 

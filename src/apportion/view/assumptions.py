@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from apportion.cluster.pending_writes import PendingWrites
+from apportion.core.cluster_changes import Change, Happened
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind, ObjectRef, Operation
 from apportion.core.statement import Statement
@@ -44,6 +45,7 @@ class Assumptions:
                 key = str(operation.confirmed_by)
                 self._assumed[key] = Assumed(statement, operation)
                 self._pending.begin(key)
+        self._changes.note(Happened.DISPLAY_CHANGED)
 
     def written(self, statement: Statement) -> None:
         """It is on the server; from now on informers have to show it soon."""
@@ -66,8 +68,7 @@ class Assumptions:
         if self._pending.drop(key):
             del self._assumed[key]
             operation.undo(self._fleet)
-            if operation.frees is not None:
-                self._changes.note(*operation.frees)
+            self._changes.note(*(operation.frees or Change(Happened.DISPLAY_CHANGED)))
 
     def shown(self, kind: ObjectKind, name: str) -> bool:
         """An informer shows the object; True if that confirms an operation, which is then over."""

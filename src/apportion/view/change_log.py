@@ -1,5 +1,6 @@
 """What happened to the fleet, as a log with positions that any number of readers follow.
 
+Every change that can change a decision, an answer of `why` or the scene moves the position.
 The log is bounded: a reader that is too far behind has to read everything.
 """
 
@@ -24,16 +25,28 @@ class ChangeLog:
         self.position = 0
         self._recent: deque[Change] = deque(maxlen=most)
         self._listeners: list[Callable[[], None]] = []
+        self._display_listeners: list[Callable[[], None]] = []
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call the listener after each change; it must not read the fleet there, only wake the code that does."""
-        self._listeners.append(listener)
+    def on_change(self, listener: Callable[[], None], *, display: bool = False) -> None:
+        """Call the listener after each change that decisions depend on, with `display` after every change.
+
+        It must not read the fleet there, only wake the code that does.
+        """
+        (self._display_listeners if display else self._listeners).append(listener)
 
     def note(self, kind: Happened, node: NodeName = NO_NODE, pod: PodUID = NO_POD) -> None:
         self._recent.append(Change(kind, node, pod))
         self.position += 1
-        for listener in self._listeners:
+        for listener in self._display_listeners:
             listener()
+        if kind is not Happened.DISPLAY_CHANGED:
+            for listener in self._listeners:
+                listener()
+
+    def note_display(self, before: int) -> None:
+        """What is displayed changed; noted unless the log has moved since that position anyway."""
+        if self.position == before:
+            self.note(Happened.DISPLAY_CHANGED)
 
     def since(self, position: int) -> list[Change]:
         """What happened after that position, oldest first."""

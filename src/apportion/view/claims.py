@@ -34,6 +34,12 @@ class Claims:
         return [self._objects[name] for name in names if name in self._objects]
 
     def changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
+        before = self._changes.position
+        self._changed(old, new)
+        if old is None or new is None or old.status != new.status:
+            self._changes.note_display(before)
+
+    def _changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
         if new is None:
             assert old is not None
             self._objects.pop(old.name, None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from apportion.apis.meta import Bare
+from apportion.core.cluster_changes import Happened
 from apportion.core.fleet import Fleet
-from apportion.view.change_log import ChangeLog, Happened
+from apportion.view.change_log import ChangeLog
 
 
 class Namespaces:
@@ -17,7 +18,7 @@ class Namespaces:
     def changed(self, old: Bare | None, new: Bare | None) -> None:
         subject = new or old
         assert subject is not None
-        before = self._fleet.namespace_changes
-        self._fleet.set_namespace(subject.metadata.name, new.metadata.labels if new is not None else None)
-        if self._fleet.namespace_changes != before:
+        name, labels = subject.metadata.name, new.metadata.labels if new is not None else None
+        if self._fleet.namespaces.get(name) != labels:
+            self._fleet.set_namespace(name, labels)
             self._changes.note(Happened.NAMESPACE_CHANGED)

@@ -67,7 +67,14 @@ class Pods:
         if subject.metadata.labels.get(names.APP_LABEL) == names.AGENT_APP:
             self._accelerators.agent_changed(subject, new)
         if old is not None and new is not None and _same_wish(old, new):
+            if (old.status.phase, message_of(old)) != (new.status.phase, message_of(new)):
+                self._changes.note(Happened.DISPLAY_CHANGED)
             return
+        before = self._changes.position
+        self._wish_changed(uid, old, new)
+        self._changes.note_display(before)
+
+    def _wish_changed(self, uid: PodUID, old: Pod | None, new: Pod | None) -> None:
         if new is None or ended(new):
             self._assumptions.shown(ObjectKind.POD, uid)
             self._assumptions.shown(ObjectKind.POD_END, uid)

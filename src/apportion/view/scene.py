@@ -10,6 +10,7 @@ from apportion.apis.custom_resources.accelerators import Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.placements import SlicePlacement
+from apportion.core.catalog import LARGEST_UNITS
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.view.pods import message_of
@@ -29,7 +30,10 @@ class ShownSlice:
 
 @dataclass(frozen=True)
 class ShownGpu:
-    """One GPU of a node with its slices. Without units it is not in MIG mode: `owner` has it whole."""
+    """One GPU of a node with its slices.
+
+    Without units it is not in MIG mode: `owner` has it whole, or holds it for pods that share it (`reserved`).
+    """
 
     uuid: DeviceUUID
     model: str
@@ -37,6 +41,7 @@ class ShownGpu:
     slices: tuple[ShownSlice, ...]
     owner: str = ""
     healthy: bool = True
+    reserved: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,9 @@ def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:
         model=gpu.facts.model.product_names[0] if gpu.facts.model.product_names else gpu.facts.model.id,
         units=gpu.grid.units if gpu.facts.mig else 0,
         slices=tuple(sorted(slices, key=lambda piece: piece.start)),
-        owner=_pod_name(view, gpu.whole or ""),
+        owner=_pod_name(view, gpu.whole or gpu.reservation or ""),
         healthy=gpu.facts.healthy,
+        reserved=gpu.whole is None and gpu.reservation is not None,
     )
 
 
@@ -95,7 +101,8 @@ def _fixed(view: View, gpu: Accelerator) -> ShownGpu:
         )
         for piece in gpu.fixed
     )
-    return ShownGpu(gpu.uuid, gpu.model, max(piece.start + piece.size for piece in slices), slices, healthy=gpu.healthy)
+    units = min(LARGEST_UNITS, max(piece.start + piece.size for piece in slices))
+    return ShownGpu(gpu.uuid, gpu.model, units, slices, healthy=gpu.healthy)
 
 
 def _note(node: NodeState) -> str:

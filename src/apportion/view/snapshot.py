@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from apportion.apis.errors import InputError
+from apportion.apis.errors import CatalogError, InputError
 from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.installation import Installation
+from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import POLICIES, Request
-from apportion.core.catalog import Catalog, Model
+from apportion.core.catalog import Catalog, Model, check
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
 from apportion.core.node import NodeState
@@ -168,4 +169,32 @@ def _decoded(data: bytes) -> _Snapshot:
         raise InputError("snapshot", found.policy, "is not a known policy", code="InvalidSnapshot")
     if any(not 0 <= gpu.model < len(found.models) for node in found.nodes for gpu in node.gpus):
         raise InputError("snapshot", "models", "a GPU has an unknown model", code="InvalidSnapshot")
+    _check(found)
     return found
+
+
+def _check(found: _Snapshot) -> None:
+    """Refuse geometry that no ledger can count."""
+    for number, model in enumerate(found.models):
+        try:
+            check(model)
+        except CatalogError as error:
+            field = f"snapshot.models[{number}].{error.field.partition('].')[2]}"
+            raise InputError(field, error.value, error.fix, code="InvalidSnapshot") from None
+    for number, held in enumerate(found.slices):
+        _check_placement(f"snapshot.slices[{number}].placement", held.placement)
+    for reservation in found.reservations:
+        for number, placement in enumerate(reservation.slices):
+            _check_placement(f"snapshot.reservations[{reservation.key}].slices[{number}]", placement)
+    for number, share in enumerate(found.shares):
+        if share.mib < 0:
+            raise InputError(
+                f"snapshot.shares[{number}].mib", share.mib, "must not be negative", code="InvalidSnapshot"
+            )
+
+
+def _check_placement(field: str, placement: SlicePlacement) -> None:
+    if placement.start < 0:
+        raise InputError(f"{field}.start", placement.start, "must not be negative", code="InvalidSnapshot")
+    if placement.size < 1:
+        raise InputError(f"{field}.size", placement.size, "must be at least 1", code="InvalidSnapshot")

@@ -153,7 +153,7 @@ class Occupancy:
 
     def _look_at_changes(self) -> None:
         """A pod that went to the node where it was assumed to be changes nothing for others."""
-        changes = self._changes.take()
+        changes = [change for change in self._changes.take() if change.kind is not Happened.DISPLAY_CHANGED]
         for change in changes:
             expected = change.kind is Happened.POD_CAME and self._left.pop(PodUID(change.pod), None) == change.node
             self._stale = self._stale or not expected

@@ -20,11 +20,15 @@ CREATED, PROCESSING, IN_USE = "created", "processing", "inUse"
 STATE_CONDITION = "State"
 
 
+# Far above any GPU. Only the API server refuses more: a stored claim that says so can still be read, and removed.
+_BOUNDED = {"maximum": 1024}
+
+
 class MigPlacement(Wire, omit_defaults=False):
     """The position of a slice on its GPU, in memory units."""
 
-    start: Annotated[int, Meta(ge=0, description="First memory unit of the slice.")]
-    size: Annotated[int, Meta(ge=1, description="Number of memory units.")]
+    start: Annotated[int, Meta(ge=0, description="First memory unit of the slice.", extra_json_schema=_BOUNDED)]
+    size: Annotated[int, Meta(ge=1, description="Number of memory units.", extra_json_schema=_BOUNDED)]
 
 
 class PodReference(Wire, omit_defaults=False, kw_only=True):

@@ -132,13 +132,13 @@ class Screen:
 
     async def _repaint(self, live: Live, observed: Observation) -> None:
         while True:
-            live.update(self._painter.screen(self._steps, observed.gpus(), observed.waiting()))
+            live.update(self._painter.screen(self._steps, observed.scene()))
             await asyncio.sleep(0.1)
 
     def _print(self, step: Step, observed: Observation) -> None:
         self._console.print(f"{'ok    ' if step.passed else 'FAILED'}  {step.expectation}", highlight=False)
         self._console.print(f"        {step.detail} ({step.seconds:.1f} s)", highlight=False)
-        for grid in self._painter.grids(observed.gpus()):
+        for grid in self._painter.grids(observed.scene().nodes):
             self._console.print(grid)
         self._save_picture(observed)
 
@@ -146,7 +146,7 @@ class Screen:
         if self._picture is None or not observed.claims.items():
             return
         paper = Console(record=True, width=PLAIN_WIDTH, file=io.StringIO(), force_terminal=True)
-        paper.print(self._painter.screen(self._steps, observed.gpus(), observed.waiting()))
+        paper.print(self._painter.screen(self._steps, observed.scene()))
         drawn = paper.export_svg(title="apportion demo")
         self._picture.write_text(re.sub(r"@font-face {.*?}\s*", "", drawn, flags=re.DOTALL))  # no fonts from elsewhere
 

@@ -1,4 +1,4 @@
-"""What the demo observes: caches of pods, claims, accelerators and events, and waiting for a condition on them.
+"""What the demo observes: caches of pods, claims and events, a view, and waiting for a condition on them.
 
 Everything is read through the Kubernetes API, as any user could.
 """
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from apportion.apis import kinds
 from apportion.apis.installation import Installation
 from apportion.cluster.informer import Informer
-from apportion.view.scene import ShownGpu, ShownSlice
+from apportion.view.informers import Informers
+from apportion.view.scene import Scene, scene
+from apportion.view.view import View
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,19 +33,22 @@ class Observation:
         self._changed = asyncio.Event()
         self.pods = Informer(client, kinds.PODS, into=dict, namespace=namespace)
         self.claims = Informer(client, kinds.ALLOCATION_CLAIMS, into=dict, namespace=Installation.namespace)
-        self.accelerators = Informer(client, kinds.NODE_ACCELERATORS, into=dict, namespace=Installation.namespace)
         self.events = Informer(client, kinds.EVENTS, into=dict, namespace=namespace)
         self.planes = Informer(client, kinds.PODS, into=dict, namespace=Installation.namespace)
+        self._view = View()
+        self._informers = Informers(client, self._view, Installation())
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        informers: list[Informer[Any]] = [self.pods, self.claims, self.accelerators, self.events, self.planes]
+        informers: list[Informer[Any]] = [self.pods, self.claims, self.events, self.planes]
         for informer in informers:
             informer.on_change(lambda _old, _new: self._changed.set())
         tasks = [asyncio.create_task(informer.run()) for informer in informers]
         try:
             await asyncio.gather(*(informer.synced() for informer in informers))
-            yield
+            async with self._informers.following():
+                await asyncio.gather(*(informer.synced() for informer in self._informers.all))
+                yield
         finally:
             for task in tasks:
                 task.cancel()
@@ -69,14 +74,6 @@ class Observation:
     def running(self, app: str) -> list[Json]:
         return [pod for pod in self.pods_of(app) if is_running(pod)]
 
-    def waiting(self) -> list[tuple[str, str]]:
-        """Pods without a node, each with the reason in its newest event."""
-        return [
-            (pod["metadata"]["name"], self.reason(pod))
-            for pod in self.pods.items()
-            if not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
-        ]
-
     def reason(self, pod: Json) -> str:
         found = [
             event
@@ -93,27 +90,9 @@ class Observation:
         found = [claim for claim in self.claims.items() if claim["spec"]["podRef"]["uid"] in uids]
         return sorted(found, key=lambda claim: str(claim["metadata"]["name"]))
 
-    def gpus(self) -> dict[str, list[ShownGpu]]:
-        """The grids, by node."""
-        slices: dict[str, list[ShownSlice]] = {}
-        for claim in self.claims.items():
-            spec = claim["spec"]
-            slices.setdefault(spec["gpuUUID"], []).append(
-                ShownSlice(
-                    profile=spec["profile"],
-                    start=spec["migPlacement"]["start"],
-                    size=spec["migPlacement"]["size"],
-                    owner=spec["podRef"]["name"],
-                    state=claim.get("status", {}).get("state", ""),
-                )
-            )
-        return {
-            accelerator["metadata"]["name"]: [
-                ShownGpu(gpu["uuid"], gpu["model"], _units(gpu), tuple(slices.get(gpu["uuid"], ())))
-                for gpu in accelerator.get("status", {}).get("gpus", [])
-            ]
-            for accelerator in sorted(self.accelerators.items(), key=lambda item: str(item["metadata"]["name"]))
-        }
+    def scene(self) -> Scene:
+        """The GPUs and the pending pods, as `top` shows them."""
+        return scene(self._view)
 
 
 def is_running(pod: Json) -> bool:
@@ -122,13 +101,3 @@ def is_running(pod: Json) -> bool:
 
 def mig_uuid(claim: Json) -> str:
     return str(claim.get("status", {}).get("migUUID", ""))
-
-
-def _units(gpu: Json) -> int:
-    ends = [
-        start + profile["size"]
-        for profile in gpu.get("profiles", [])
-        for profile_starts in [profile["starts"]]
-        for start in profile_starts
-    ]
-    return max(ends, default=0)

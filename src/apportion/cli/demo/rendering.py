@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from apportion.cli import drawing
-from apportion.view.scene import ShownGpu
+from apportion.view.scene import Scene
 
 if TYPE_CHECKING:
     from apportion.cli.demo.steps import Step
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 class DemoPainter(drawing.Painter):
     """Draws the demo."""
 
-    def screen(
-        self, steps: list[Step], nodes: dict[str, list[ShownGpu]], waiting: list[tuple[str, str]]
-    ) -> RenderableType:
-        return Group(self.results(steps), *self.grids(nodes), *self.waiting(waiting))
+    def screen(self, steps: list[Step], shown: Scene) -> RenderableType:
+        return Group(self.results(steps), *self.grids(shown.nodes), *self.waiting(shown.waiting))
 
     def results(self, steps: list[Step]) -> RenderableType:
         table = Table.grid(padding=(0, 1))

@@ -94,10 +94,10 @@ class Demo:
     async def pend(self) -> str:
         await self._deploy("late", replicas=1, slices={"1g.5gb": 1})
         await self._expect(
-            lambda: any(reason for name, reason in self._observed.waiting() if name.startswith("late-")),
+            lambda: any(self._observed.reason(pod) for pod in self._observed.pods_of("late")),
             "no event gives the reason for the pending pod",
         )
-        return next(reason for name, reason in self._observed.waiting() if name.startswith("late-"))
+        return next(reason for pod in self._observed.pods_of("late") if (reason := self._observed.reason(pod)))
 
     async def start_pending(self) -> str:
         loop = asyncio.get_running_loop()

@@ -30,10 +30,15 @@ def against(node: NodeState, request: Request) -> Reason | None:
     return reason or resources.against_gpu_resources(node, request)
 
 
-def against_slices(node: NodeState, request: Request) -> Reason | None:
+def against_slicing(node: NodeState) -> Reason | None:
+    """Why no slice at all can be created on this node."""
     if node.facts is None or not mig_capable(node.facts):
         return Reason(Code.NOT_MIG_CAPABLE)
-    reason = against_agent(node)
+    return None if node.ready else Reason(Code.AGENT_NOT_READY)
+
+
+def against_slices(node: NodeState, request: Request) -> Reason | None:
+    reason = against_slicing(node)
     if reason is not None:
         return reason
     wants = [want.profile for want in request.slices]
@@ -48,11 +53,6 @@ def against_slices(node: NodeState, request: Request) -> Reason | None:
 def mig_capable(facts: NodeFacts) -> bool:
     """The label that GPU discovery sets."""
     return facts.labels.get(names.MIG_CAPABLE_LABEL) == "true"
-
-
-def against_agent(node: NodeState) -> Reason | None:
-    """Nobody makes slices on a node without its agent."""
-    return None if node.ready else Reason(Code.AGENT_NOT_READY)
 
 
 def against_whole(node: NodeState, request: Request) -> Reason | None:

@@ -111,11 +111,12 @@ def _places(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[tup
 def _unsound(fleet: Fleet, asked: dict[str, tuple[Request, ...]]) -> Iterator[str]:
     """What must hold in every cluster: places that do not overlap, nothing sold twice, each pod has what it asked."""
     for gpu in (gpu for node in fleet for gpu in node.gpus.values()):
-        placements = [held.placement for held in gpu.slices.values()]
+        used = [held for held in gpu.slices.values() if held.owner in fleet.pod_nodes or not held.owner]
+        placements = [held.placement for held in used]  # claims of pending pods may be anywhere
         units = [unit for each in placements for unit in range(each.start, each.start + each.size)]
         if len(units) != len(set(units)):
             yield f"slices overlap on {gpu.uuid}"
-        if sum((bool(gpu.slices), bool(gpu.shares), gpu.whole is not None)) > 1:
+        if sum((bool(used), bool(gpu.shares), gpu.whole is not None)) > 1:
             yield f"{gpu.uuid} is in two uses at a time"
         if sum(gpu.shares.values()) > gpu.memory_mib:
             yield f"more memory of {gpu.uuid} is shared than it has"

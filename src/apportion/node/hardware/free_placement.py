@@ -39,5 +39,5 @@ def _state(cut: grid.Grid, places: list[SlicePlacement]) -> int:
         if shape is not None and cut.legal(state, shape, place.start):
             state = cut.put(state, shape, place.start)
         else:
-            state |= ((1 << place.size) - 1) << place.start
+            state |= cut.units_of(place.start, place.size)
     return state

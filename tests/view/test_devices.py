@@ -1,0 +1,71 @@
+"""What the view makes of reported devices and of claims that no GPU can have."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from rich.console import Console
+
+from apportion.apis import names
+from apportion.apis.installation import Installation
+from apportion.cli.drawing import Painter
+from apportion.core.policies import Policy
+from apportion.view import snapshot, why
+from apportion.view.scene import scene
+from apportion.view.view import View
+from tests.builders import accelerators, nodes
+from tests.view.streams import CLAIMS, NODES, PODS, REPORTS, Cluster, Follower, claim, pod
+from tests.view.test_changes import cluster, report
+
+__all__ = ["cluster"]
+
+
+def test_s09_x04_a_gpu_that_a_reservation_pod_holds_is_not_free() -> None:
+    cluster = Cluster()
+    cluster.put(NODES, nodes.node("n1", resources={names.NVIDIA_GPU: 3}))
+    cluster.put(REPORTS, report("uid-r", "", "reservation"))
+    cluster.put(PODS, accelerators.agent_pod("n1", uid="agent"))
+    held = pod("r", {names.NVIDIA_GPU: 1}, node="n1", namespace=Installation.reservation_namespace)
+    cluster.put(PODS, held)
+    cluster.put(PODS, pod("waits", {names.NVIDIA_GPU: 2}))
+    follower = Follower(cluster, View(), random.Random(1))
+    follower.catch_up()
+    view = follower.view
+    _, first, second = scene(view).nodes["n1"]
+    assert (first.owner, first.reserved) == (f"{Installation.reservation_namespace}/r", True)
+    assert (second.owner, second.reserved) == ("", False)
+    (waiting,) = view.waiting
+    assert "needs 2, 1 of 2 in use" in why.answer(view, waiting.pod, Policy()).sentence
+    assert snapshot.load(snapshot.save(view)).fleet.record() == view.fleet.record()
+    before = view.fleet.record()
+    mark = view.fleet.checkpoint()
+    view.fleet.remove_pod("uid-r")
+    assert view.fleet.nodes["n1"].gpus["GPU-1"].takes_whole
+    view.fleet.rollback(mark)
+    assert view.fleet.record() == before
+    cluster.put(REPORTS, report("", "uid-r", "reservation"))
+    follower.catch_up()
+    assert [gpu.reserved for gpu in scene(view).nodes["n1"]] == [False, False, True]
+    cluster.remove(PODS, f"{Installation.reservation_namespace}/r")
+    follower.catch_up()
+    assert not any(gpu.owner for gpu in scene(view).nodes["n1"])
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 10**12), (10**12, 1), (3, 10**12)])
+def test_t02_a_claim_of_any_size_is_read_drawn_and_given_up(cluster: Cluster, start: int, size: int) -> None:
+    waits = pod("b", {"mig.das.com/1g.5gb": 1})
+    odd = claim(waits, "1g.5gb", node="n1", gpu="GPU-0", start=0)
+    odd["spec"]["migPlacement"] = {"start": start, "size": size}
+    cluster.put(CLAIMS, odd)
+    cluster.put(PODS, waits)
+    follower = Follower(cluster, View(), random.Random(1))
+    follower.catch_up()
+    (asked,) = (each.pod for each in follower.view.waiting if each.pod.metadata.name == "b")
+    answer = why.answer(follower.view, asked, Policy())
+    assert "is not a legal placement" in answer.sentence
+    text = Console(width=200, record=True)
+    text.print(*Painter().grids(scene(follower.view).nodes))
+    assert len(text.export_text()) < 10_000
+    loaded = snapshot.load(snapshot.save(follower.view))
+    assert loaded.fleet.record() == follower.view.fleet.record()
