@@ -169,6 +169,12 @@ class ApiCluster:
 
         return await until(sentence, within=within)
 
+    async def end_lease(self) -> None:
+        """What time does to the lease of a leader that died or is cut off."""
+        ended = {"spec": {"holderIdentity": ""}}
+        with suppress(errors.NotFound):
+            await self.client.patch(kinds.LEASES, names.SCHEDULER_LEASE, ended, namespace=NAMESPACE)
+
     async def no_overlap(self) -> None:
         seen: dict[tuple[str, int], str] = {}
         for claim in await self.claims():
@@ -282,8 +288,11 @@ async def prepared(kubeconfig: Path) -> AsyncIterator[ApiCluster]:
 async def scheduling(
     cluster: ApiCluster, wire: Wire | None = None, **settings: Any
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """A scheduler process in miniature; leaving the block is its SIGTERM, cancelling the task too."""
-    options = {"lease_duration": 3.0, "lease_renew_deadline": 2.0, "lease_retry": 0.1, **settings}
+    """A scheduler process in miniature; leaving the block is its SIGTERM, cancelling the task too.
+
+    Its lease outlasts every pause of a busy machine: one that dies without giving it back needs `end_lease`.
+    """
+    options = {"lease_duration": 60.0, "lease_renew_deadline": 50.0, "lease_retry": 0.1, **settings}
     client = Client(wire or cluster.wire(), timeout=5)
     async with background(main.run(Settings(probes="127.0.0.1:0", **options), client)) as task:
         yield task

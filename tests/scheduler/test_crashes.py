@@ -25,8 +25,6 @@ FULL = os.environ.get("APPORTION_SOAK") == "1"
 SAMPLE = 6  # cuts of each kind in CI
 STAYING = ("two", "one", "whole", "plain")
 GHOST, HOPELESS = "ghost", "hopeless"
-QUICK = {"lease_duration": 1.5, "lease_renew_deadline": 1.0, "lease_retry": 0.3}
-UNDISTURBED = {"lease_duration": 60.0, "lease_renew_deadline": 50.0, "lease_retry": 0.3}  # one leadership, however slow
 Onwards = Callable[[], Awaitable[Response]]
 
 
@@ -79,7 +77,7 @@ async def told_once(cluster: ApiCluster) -> list[str]:
     """The calls of an undisturbed story."""
     await begin(cluster)
     proxy = Proxy()
-    async with scheduling(cluster, cluster.wire(proxy), **UNDISTURBED):
+    async with scheduling(cluster, cluster.wire(proxy)):
         await finished(cluster, scheduled_events=5)
     return proxy.calls
 
@@ -89,7 +87,7 @@ async def told_with_a_crash(cluster: ApiCluster, cut_at: int, *, after: bool) ->
     await begin(cluster)
     first, second = Proxy(cut_at, after), Proxy()
     wire: Wire = cluster.wire(first)
-    async with scheduling(cluster, wire, **QUICK):
+    async with scheduling(cluster, wire):
         over = asyncio.create_task(finished(cluster, scheduled_events=5))
         died = asyncio.create_task(first.dead.wait())
         await asyncio.wait({over, died}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +97,8 @@ async def told_with_a_crash(cluster: ApiCluster, cut_at: int, *, after: bool) ->
         first.dead.set()
     if cut_at % 2:  # a pod that vanishes while nobody leads
         await cluster.delete(GHOST)
-    async with scheduling(cluster, cluster.wire(second), **QUICK):
+    await cluster.end_lease()
+    async with scheduling(cluster, cluster.wire(second)):
         await finished(cluster)
         await check(cluster, first.bindings + second.bindings)
         for name in (*STAYING, GHOST, HOPELESS):
