@@ -16,7 +16,7 @@ from apportion.apis.kinds import NODES, PODS
 from apportion.apis.meta import Bare
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request
+from apportion.cluster.transport import HttpRequest
 
 NAMESPACE = "default"
 AT_ONCE = 32
@@ -114,7 +114,7 @@ class Load:
         """Reads a watch on a connection of its own until that many events have come; `sign` is in each once."""
         transport = access.from_kubeconfig(self._kubeconfig)
         pairs = {"watch": "true", "resourceVersion": version, **query}
-        request = Request("GET", _PATH, tuple(pairs.items()), {"accept": "application/json"}, None)
+        request = HttpRequest("GET", _PATH, tuple(pairs.items()), {"accept": "application/json"}, None)
         try:
             response = await transport.send(request, stream=True, timeout=PATIENCE_SECONDS)
             ready.set()

@@ -40,7 +40,7 @@ BREACHES = [
     Breach("pocketkube", "pocketkube/new_module.py", "import apportion.emulation.cluster.topology"),
     Breach("pocketkube", "pocketkube/controllers/new_module.py", "import apportion.core"),
     Breach("pocketkube", "pocketkube/api/server.py", "import apportion.apis.names"),
-    Breach("pocketkube-loads", "apportion/apis/demand.py", "import apportion.apis.profiles"),
+    Breach("pocketkube-loads", "apportion/apis/effective_resources.py", "import apportion.apis.profiles"),
     Breach("pocketkube-loads", "apportion/cluster/client.py", "import apportion.core.catalog"),
     Breach("pocketkube-loads", "apportion/cluster/events.py", "import apportion.apis.installation"),
     Breach("pocketkube-loads", "apportion/apis/kinds.py", "import apportion.apis.custom_resources.queues"),

@@ -11,7 +11,7 @@ import pytest
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import BURST, LAST_SECONDS, Recorder, Regarding
-from apportion.cluster.transport import HttpTransport, Request, Response
+from apportion.cluster.transport import HttpRequest, HttpTransport, Response
 from tests.cluster.scripted_api import ScriptedApi, serving
 from tests.scheduler.cluster import Wire
 
@@ -115,7 +115,7 @@ async def test_an_api_that_cannot_take_events_for_a_moment_gets_them_later(
 async def test_an_event_whose_answer_is_lost_is_counted_once(api: ScriptedApi, client: Client) -> None:
     lost = 0
 
-    async def lose(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+    async def lose(request: HttpRequest, onwards: Callable[[], Awaitable[Response]]) -> Response:
         nonlocal lost
         response = await onwards()
         if request.method == "POST" and not lost:
@@ -134,7 +134,7 @@ async def test_an_event_that_is_being_written_when_the_recorder_stops_is_written
 ) -> None:
     begun = asyncio.Event()
 
-    async def slow(_: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+    async def slow(_: HttpRequest, onwards: Callable[[], Awaitable[Response]]) -> Response:
         begun.set()
         await asyncio.sleep(LAST_SECONDS / 4)
         return await onwards()

@@ -11,7 +11,7 @@ import pytest
 from apportion.apis.kinds import LEASES
 from apportion.cluster.client import Client
 from apportion.cluster.lease import Election
-from apportion.cluster.transport import HttpTransport, Request, Response
+from apportion.cluster.transport import HttpRequest, HttpTransport, Response
 from tests.cluster.scripted_api import ScriptedApi, serving
 from tests.scheduler.cluster import Wire
 
@@ -151,7 +151,7 @@ async def test_a_leader_that_ends_gives_the_lease_back(api: ScriptedApi, client:
 async def test_a_leader_that_ends_during_a_renewal_gives_the_lease_back(api: ScriptedApi, client: Client) -> None:
     renewed = asyncio.Event()
 
-    async def keep_the_answer(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+    async def keep_the_answer(request: HttpRequest, onwards: Callable[[], Awaitable[Response]]) -> Response:
         response = await onwards()
         if request.method == "PUT" and not renewed.is_set():
             renewed.set()

@@ -25,7 +25,7 @@ from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node.agent import Agent
 from apportion.node.hardware.partitioner import Partitioner
@@ -299,7 +299,7 @@ class Rights:
         self._inner = inner
         self._forbidden = forbidden
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         answer = await self._inner.send(request, stream=stream, timeout=timeout)
         if answer.status == 403:
             self._forbidden.append(f"{request.method} {request.path}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from apportion.apis.placements import SlicePlacement
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from apportion.node import atomic_files
 from apportion.node.hardware import partitioner
 from apportion.node.hardware.partitioner import Gpu, MountsFiles, Partitioner, Slice
@@ -55,7 +55,7 @@ class WiredTransport:
         self._inner = inner
         self._wire = wire
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         counts = request.method != "GET" and "/events" not in request.path
         if counts:
             self._wire.before(f"{request.method} {request.path.rpartition('/')[2][-20:]}")

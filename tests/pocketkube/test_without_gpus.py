@@ -32,7 +32,7 @@ asyncio.run(main())
 GENERAL = {
     "apportion",
     "apportion.apis",
-    "apportion.apis.demand",
+    "apportion.apis.effective_resources",
     "apportion.apis.errors",
     "apportion.apis.identities",
     "apportion.apis.kinds",

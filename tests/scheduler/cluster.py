@@ -22,7 +22,7 @@ from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client, PatchType
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from apportion.scheduler import main
 from apportion.scheduler.settings import Settings
 from pocketkube.api import initial_objects
@@ -35,7 +35,7 @@ from tests.builders.accelerators import A100
 JSON = dict[str, Any]
 TOKEN = "admin"
 NAMESPACE = names.DAS_NAMESPACE
-Fault = Callable[[Request, Callable[[], Awaitable[Response]]], Awaitable[Response]]
+Fault = Callable[[HttpRequest, Callable[[], Awaitable[Response]]], Awaitable[Response]]
 
 
 class Wire:
@@ -45,7 +45,7 @@ class Wire:
         self._transport = transport
         self.fault = fault
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         async def onwards() -> Response:
             return await self._transport.send(request, stream=stream, timeout=timeout)
 

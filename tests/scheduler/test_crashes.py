@@ -18,7 +18,7 @@ import pytest
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.cluster import errors
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from tests.scheduler.cluster import ApiCluster, Wire, scheduling, until
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
@@ -38,7 +38,7 @@ class Proxy:
     bindings: Counter[str] = field(default_factory=Counter)
     dead: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def __call__(self, request: Request, onwards: Onwards) -> Response:
+    async def __call__(self, request: HttpRequest, onwards: Onwards) -> Response:
         if self.dead.is_set():
             raise errors.Unreachable("this process is dead")
         number = len(self.calls)
@@ -50,7 +50,7 @@ class Proxy:
         self.dead.set()
         raise errors.Unreachable("cut")
 
-    def _noted(self, request: Request, response: Response) -> Response:
+    def _noted(self, request: HttpRequest, response: Response) -> Response:
         if request.path.endswith("/binding") and response.status < 300:
             self.bindings[request.path] += 1
         return response

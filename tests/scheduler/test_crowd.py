@@ -20,7 +20,7 @@ from apportion.apis.installation import Installation
 from apportion.apis.pods import Pod
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from apportion.core.policies import Policy
 from apportion.scheduler import main
 from apportion.scheduler.settings import Settings
@@ -206,7 +206,7 @@ async def _led_by(client: Client, leases: dict[str, str]) -> bool:
     return True
 
 
-async def _late(half: int, request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+async def _late(half: int, request: HttpRequest, onwards: Callable[[], Awaitable[Response]]) -> Response:
     claims = request.path.endswith("/allocationclaims")
     if claims and request.method == "POST":
         pod = json.loads(request.body or b"{}")["spec"]["podRef"]["uid"]

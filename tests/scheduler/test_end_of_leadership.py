@@ -13,7 +13,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from apportion.scheduler import cycles
 from apportion.scheduler.main import Leadership
 from apportion.scheduler.settings import Settings
@@ -65,7 +65,7 @@ async def test_r02_a_lease_that_expires_during_a_commit_is_campaigned_for_again(
     election: Watched
     ending = asyncio.Event()
 
-    async def expire(request: Request, onwards: Onwards) -> Response:
+    async def expire(request: HttpRequest, onwards: Onwards) -> Response:
         if request.path.endswith("/namespaces") and ("watch", "true") in request.query:
             try:
                 await asyncio.Event().wait()
@@ -98,7 +98,7 @@ async def test_r02_a_lease_that_expires_during_a_commit_and_is_renewed_begins_a_
     election: Watched
     renewing, ended = asyncio.Event(), asyncio.Event()
 
-    async def renew_late(request: Request, onwards: Onwards) -> Response:
+    async def renew_late(request: HttpRequest, onwards: Onwards) -> Response:
         if request.path.endswith("/namespaces") and ("watch", "true") in request.query:
             try:
                 await asyncio.Event().wait()
@@ -126,7 +126,7 @@ async def test_s06_a_pod_that_is_bound_while_the_scheduler_stops_gets_its_event(
     await cluster.node("n1")
     acted = asyncio.Event()
 
-    async def answer_late(request: Request, onwards: Onwards) -> Response:
+    async def answer_late(request: HttpRequest, onwards: Onwards) -> Response:
         response = await onwards()
         if request.path.endswith("/binding"):
             acted.set()
@@ -147,7 +147,7 @@ async def test_s06_a_pod_that_is_bound_when_the_lease_is_lost_gets_its_event(
     election: Watched
     both = asyncio.Barrier(2)
 
-    async def lose(request: Request, onwards: Onwards) -> Response:
+    async def lose(request: HttpRequest, onwards: Onwards) -> Response:
         response = await onwards()
         if request.path.endswith("/a/binding"):
             if known_first_to == "a commit":
@@ -176,7 +176,7 @@ async def test_s06_a_statement_that_is_begun_is_finished_before_the_scheduler_st
     await cluster.node("n1")
     begun = asyncio.Event()
 
-    async def slow(request: Request, onwards: Onwards) -> Response:
+    async def slow(request: HttpRequest, onwards: Onwards) -> Response:
         if request.method == "POST" and request.path.endswith("/allocationclaims"):
             begun.set()
             await asyncio.sleep(WITHIN)

@@ -16,7 +16,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.operations import Bind, ClaimSlice
@@ -205,7 +205,7 @@ async def test_a_binding_that_fails_is_undone_and_tried_again(cluster: ApiCluste
     await cluster.node("n1", gpus=1)
     failures = 2
 
-    async def refuse(request: Request, onwards: Onwards) -> Response:
+    async def refuse(request: HttpRequest, onwards: Onwards) -> Response:
         nonlocal failures
         if request.path.endswith("/binding") and failures:
             failures -= 1
@@ -224,7 +224,7 @@ async def test_a_binding_that_fails_is_undone_and_tried_again(cluster: ApiCluste
 async def test_a_binding_that_fails_for_good_gives_its_place_to_others(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1)
 
-    async def refuse(request: Request, onwards: Onwards) -> Response:
+    async def refuse(request: HttpRequest, onwards: Onwards) -> Response:
         if request.path.endswith("/a/binding"):
             return Response(403, {}, b"")
         return await onwards()
@@ -241,7 +241,7 @@ async def test_an_answer_that_is_lost_is_looked_up(cluster: ApiCluster) -> None:
     await cluster.node("n1")
     lost: list[str] = []
 
-    async def lose(request: Request, onwards: Onwards) -> Response:
+    async def lose(request: HttpRequest, onwards: Onwards) -> Response:
         response = await onwards()
         if request.method == "POST" and request.path not in lost and "leases" not in request.path:
             lost.append(request.path)
@@ -261,7 +261,7 @@ async def test_an_answer_that_is_lost_is_looked_up(cluster: ApiCluster) -> None:
 async def test_a_pod_that_vanishes_between_claim_and_binding_leaves_nothing(cluster: ApiCluster) -> None:
     await cluster.node("n1")
 
-    async def vanish(request: Request, onwards: Onwards) -> Response:
+    async def vanish(request: HttpRequest, onwards: Onwards) -> Response:
         if request.path.endswith("/binding"):
             await cluster.delete("ghost")
         return await onwards()
@@ -287,7 +287,7 @@ async def test_a_pod_that_vanishes_between_claim_and_binding_leaves_nothing(clus
 async def test_a_leader_whose_lease_ran_out_writes_nothing_more(cluster: ApiCluster) -> None:
     await cluster.node("n1")
 
-    async def never(request: Request, onwards: Onwards) -> Response:
+    async def never(request: HttpRequest, onwards: Onwards) -> Response:
         raise AssertionError(f"{request.method} {request.path} was sent without a lease")
 
     wire = cluster.wire(never)
@@ -308,7 +308,7 @@ async def test_of_two_schedulers_one_works_and_the_other_takes_over(cluster: Api
             await cluster.pod("b", slices={"1g.5gb": 1})
             await cluster.bound("b")
 
-            async def cut_off(request: Request, onwards: Onwards) -> Response:
+            async def cut_off(request: HttpRequest, onwards: Onwards) -> Response:
                 raise errors.Unreachable("the network is gone")
 
             wire.fault = cut_off
@@ -346,11 +346,11 @@ async def test_killed_at_random_moments_it_finishes_its_work(cluster: ApiCluster
         assert (pod.metadata.uid, pod.spec.node_name) == (claim.spec.pod_ref.uid, claim.spec.nodename)
 
 
-def _dying_after(requests: int) -> Callable[[Request, Onwards], Awaitable[Response]]:
+def _dying_after(requests: int) -> Callable[[HttpRequest, Onwards], Awaitable[Response]]:
     """A process that is killed: after so many requests nothing leaves it any more, in mid-flight or not."""
     left = requests
 
-    async def die(request: Request, onwards: Onwards) -> Response:
+    async def die(request: HttpRequest, onwards: Onwards) -> Response:
         nonlocal left
         left -= 1
         if left < 0:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.installation import Installation
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, scheduling, until
 
 
@@ -41,7 +41,7 @@ async def test_s06_the_first_state_of_a_claim_costs_no_write(each_cluster: ApiCl
     await cluster.pod("a", slices={"1g.5gb": 1})
     writes: list[str] = []
 
-    async def count(request: Request, onwards: Callable[[], Awaitable[Response]]) -> Response:
+    async def count(request: HttpRequest, onwards: Callable[[], Awaitable[Response]]) -> Response:
         if request.method != "GET" and "/leases" not in request.path:
             writes.append(f"{request.method} {request.path.rpartition('/')[2]}")
         return await onwards()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from apportion.apis import names
-from apportion.apis.demand import effective_resources
+from apportion.apis.effective_resources import effective_resources
 from apportion.apis.errors import RequestError
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.noderules import NodeRules, compile_rules

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from apportion.apis import profiles
-from apportion.apis.demand import whole_count
+from apportion.apis.effective_resources import whole_count
 from apportion.apis.errors import RequestError
 from apportion.apis.pods import Container, PodSpec
 

@@ -24,7 +24,7 @@ import msgspec
 from apportion import __version__
 from apportion.apis.kinds import PODS, Kind
 from apportion.cluster import access, errors, watching, wire
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from apportion.cluster.watching import WatchEvent
 from apportion.cluster.wire import JSON, Body
 
@@ -366,7 +366,7 @@ class Client:
         data = _encoded(body, kind)
         if data is not None:
             headers["content-type"] = media
-        request = Request(method, path, tuple((k, v) for k, v in pairs.items() if v), headers, data)
+        request = HttpRequest(method, path, tuple((k, v) for k, v in pairs.items() if v), headers, data)
         for attempt in range(1, attempts + 1):
             response = await self._transport.send(request, stream=stream, timeout=timeout or self._timeout)
             if response.status < _FIRST_ERROR:

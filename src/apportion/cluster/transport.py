@@ -26,7 +26,7 @@ Credentials = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What a client asks: a method, a decoded path, query pairs, headers and a body."""
 
     method: str
@@ -49,7 +49,7 @@ class Response:
 class Transport(Protocol):
     """Something that carries a request to a server and brings back its response."""
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         """Answer with a whole body, or (`stream=True`, status below 400) with a stream.
 
         `timeout` bounds a whole exchange; of a stream it bounds each silence.
@@ -82,7 +82,7 @@ class HttpTransport:
         self._server_hostname = server_hostname
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         headers = dict(request.headers)
         if self._credentials is not None:
             headers.update(await self._credentials())

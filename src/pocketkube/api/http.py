@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from pocketkube.api import media_types, status
 from pocketkube.api.server import ApiServer
 
@@ -60,7 +60,7 @@ class HttpShell:
         return await _streamed(incoming, response)
 
 
-async def _read(incoming: web.BaseRequest) -> Request:
+async def _read(incoming: web.BaseRequest) -> HttpRequest:
     body = bytearray()
     async for chunk in incoming.content.iter_any():
         body += chunk
@@ -70,7 +70,7 @@ async def _read(incoming: web.BaseRequest) -> Request:
     for name, value in incoming.headers.items():
         key = name.lower()
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    return Request(
+    return HttpRequest(
         incoming.method, incoming.url.path, tuple(incoming.query.items()), headers, bytes(body) if body else None
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from apportion.cluster import errors
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from pocketkube.api.request_attributes import ADMIN, User
 from pocketkube.api.server import ApiServer
 
@@ -18,7 +18,7 @@ class LocalTransport:
         self._user = user
         self._closed = False
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         del stream
         if self._closed:
             raise errors.Unreachable("the transport is closed")

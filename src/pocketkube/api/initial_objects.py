@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from apportion.cluster.transport import Request
+from apportion.cluster.transport import HttpRequest
 from pocketkube.api.access import default_roles
 from pocketkube.api.request_attributes import ADMIN
 from pocketkube.api.server import ApiServer
@@ -40,7 +40,7 @@ async def prepare(server: ApiServer) -> None:
         assert resource is not None
         root = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
         body = msgspec.json.encode(obj)
-        request = Request("POST", f"{root}/{resource.plural}", (), {"content-type": "application/json"}, body)
+        request = HttpRequest("POST", f"{root}/{resource.plural}", (), {"content-type": "application/json"}, body)
         response = await server.handle(request, ADMIN)
         if response.status not in (_CREATED, _CONFLICT):
             raise RuntimeError(f"the cluster cannot start: {(response.body or b'').decode()}")

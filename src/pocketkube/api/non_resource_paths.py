@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from pocketkube.api import media_types, rendering, status
 from pocketkube.api.discovery import openapi_v2, resource_lists
 from pocketkube.api.discovery.openapi_v3 import OpenApi
@@ -35,7 +35,7 @@ class Paths:
         self._registry = registry
         self._openapi = OpenApi(registry)
 
-    def answer(self, request: Request) -> Response:  # noqa: PLR0911  one return per path
+    def answer(self, request: HttpRequest) -> Response:  # noqa: PLR0911  one return per path
         if request.method not in ("GET", "HEAD"):
             raise status.method_not_allowed()
         parts = [part for part in request.path.split("/") if part]
@@ -59,7 +59,7 @@ class Paths:
             case _:
                 raise status.unknown_path()
 
-    def _describe(self, parts: list[str], request: Request) -> Response:
+    def _describe(self, parts: list[str], request: HttpRequest) -> Response:
         match parts:
             case ["v2"]:
                 accept = request.headers.get("accept", "")
@@ -74,7 +74,7 @@ class Paths:
             case _:
                 raise status.unknown_path()
 
-    def _root(self, request: Request, *, core: bool) -> Response:
+    def _root(self, request: HttpRequest, *, core: bool) -> Response:
         version = resource_lists.aggregated_version_wanted(request.headers.get("accept", ""))
         if version is None:
             return _json(resource_lists.api_versions() if core else resource_lists.group_list(self._registry))

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from pocketkube.api import media_types, non_resource_paths, rendering, routing, status
 from pocketkube.api.access import impersonation
 from pocketkube.api.access.rbac import Rbac
@@ -98,7 +98,7 @@ class ApiServer:
         )
         self.plain = non_resource_paths.Paths(self.registry)
 
-    async def handle(self, request: Request, user: User | None = None) -> Response:
+    async def handle(self, request: HttpRequest, user: User | None = None) -> Response:
         """Answer a request; a caller that is already identified is given as `user`."""
         try:
             return await self._answer(request, user)
@@ -115,7 +115,7 @@ class ApiServer:
         await self.definitions.close()
         await self.admission.close()
 
-    async def _answer(self, request: Request, user: User | None) -> Response:
+    async def _answer(self, request: HttpRequest, user: User | None) -> Response:
         if len(request.body or b"") > media_types.MAX_BODY:
             raise status.too_large(media_types.MAX_BODY)
         user = impersonation.identity(user or self._identify(request), request.headers, self.authorizer)
@@ -136,7 +136,7 @@ class ApiServer:
             return self._review(route, request, user)
         return await self.verbs.answer(route, request, query, user)
 
-    def _review(self, route: Route, request: Request, user: User) -> Response:
+    def _review(self, route: Route, request: HttpRequest, user: User) -> Response:
         accept = media_types.accept(request.headers.get("accept", ""))
         body = media_types.decode_object(request.body, media_types.media_of(request.headers))
         asked = self.content.decode(route.resource, body, Options(user=user))
@@ -145,7 +145,7 @@ class ApiServer:
     async def _issue_token(self, target: Target, body: dict[str, Any]) -> dict[str, Any]:
         return await self.tokens.request(self.registry, target.namespace, target.name, body)
 
-    def _identify(self, request: Request) -> User:
+    def _identify(self, request: HttpRequest) -> User:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             return ANONYMOUS

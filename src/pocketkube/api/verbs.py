@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from pocketkube.api import media_types, status
 from pocketkube.api.content import decoding
 from pocketkube.api.content.conversion import bucket_of
@@ -70,7 +70,7 @@ class Verbs:
         self._watches = watches
         self._versions = versions
 
-    async def answer(self, route: Route, request: Request, query: Mapping[str, str], user: User) -> Response:
+    async def answer(self, route: Route, request: HttpRequest, query: Mapping[str, str], user: User) -> Response:
         """The response of a verb on a collection, an object or its status."""
         response = await self._answer(route, request, query, user)
         if text := _DEPRECATED.get((route.resource.api_version, route.resource.kind)):
@@ -78,7 +78,7 @@ class Verbs:
             response.headers = {**response.headers, "warning": "\n".join(filter(None, (f'299 - "{text}"', earlier)))}
         return response
 
-    async def _answer(self, route: Route, request: Request, query: Mapping[str, str], user: User) -> Response:
+    async def _answer(self, route: Route, request: HttpRequest, query: Mapping[str, str], user: User) -> Response:
         accept = media_types.accept(request.headers.get("accept", ""), stream=route.verb == "watch")
         match route.verb:
             case "get":
@@ -133,7 +133,7 @@ class Verbs:
         return Response(200, {"content-type": media_types.JSON}, stream=stream)
 
     async def create(
-        self, route: Route, accept: Accept, request: Request, query: Mapping[str, str], options: Options
+        self, route: Route, accept: Accept, request: HttpRequest, query: Mapping[str, str], options: Options
     ) -> Response:
         resource = route.resource
         if resource.namespaced and not route.namespace:
@@ -145,7 +145,7 @@ class Verbs:
         return self._written(resource, written.obj, accept, query, created=True)
 
     async def update(
-        self, route: Route, accept: Accept, request: Request, query: Mapping[str, str], options: Options
+        self, route: Route, accept: Accept, request: HttpRequest, query: Mapping[str, str], options: Options
     ) -> Response:
         body = media_types.decode_object(request.body, media_types.media_of(request.headers), route.resource.kind)
         note_duplicates(request, options, route.resource)
@@ -156,7 +156,7 @@ class Verbs:
         return self._written(route.resource, written.obj, accept, query, created=written.created)
 
     async def delete(
-        self, route: Route, accept: Accept, request: Request, query: Mapping[str, str], options: Options
+        self, route: Route, accept: Accept, request: HttpRequest, query: Mapping[str, str], options: Options
     ) -> Response:
         body = delete_options(request, query)
         options.dry_run = options.dry_run or _dry_run(body.get("dryRun"))
@@ -164,7 +164,7 @@ class Verbs:
         return self._renderer.single(route.resource, obj, accept, query.get("includeObject", ""), code=code)
 
     async def delete_collection(
-        self, route: Route, accept: Accept, request: Request, query: Mapping[str, str], user: User
+        self, route: Route, accept: Accept, request: HttpRequest, query: Mapping[str, str], user: User
     ) -> Response:
         resource = route.resource
         body = delete_options(request, query)
@@ -259,7 +259,7 @@ def watch_options(query: Mapping[str, str]) -> WatchOptions:
     )
 
 
-def delete_options(request: Request, query: Mapping[str, str]) -> Obj:
+def delete_options(request: HttpRequest, query: Mapping[str, str]) -> Obj:
     """DeleteOptions from the body, or from the query where the body is empty."""
     body: Obj = {}
     if request.body:
@@ -277,7 +277,7 @@ def delete_options(request: Request, query: Mapping[str, str]) -> Obj:
     return body
 
 
-def note_duplicates(request: Request, options: Options, resource: Resource) -> None:
+def note_duplicates(request: HttpRequest, options: Options, resource: Resource) -> None:
     """Field names that occur twice in one JSON object: only looked for when the caller chose strictness."""
     if "fieldValidation" not in options.raw or options.field_validation == "Ignore":
         return

@@ -17,7 +17,7 @@ from apportion.admission.server import Limits
 from apportion.apis.installation import Installation
 from apportion.cluster import access, process
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 
 DEATH = 9
 
@@ -31,7 +31,7 @@ class KillableTransport:
         self._after = after
         self._calls = itertools.count(1)
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         fatal = next(self._calls) == self._die_at
         if fatal and not self._after:
             os._exit(DEATH)

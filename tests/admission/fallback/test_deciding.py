@@ -12,7 +12,7 @@ from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from apportion.cluster.client import Client, PatchType
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from tests.admission.fallback.cluster import SETTINGS, FallbackCluster, asked, fallback, fallback_cluster, with_patience
 from tests.builders.pods import fallback_pod
 from tests.environments.waiting import eventually
@@ -285,7 +285,7 @@ class NoJobs:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         if "/jobs/" in request.path:
             raise errors.Unreachable("connection reset")
         return await self._inner.send(request, stream=stream, timeout=timeout)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from tests.admission.fallback.cluster import FallbackCluster, asked, fallback_cluster, with_patience
 from tests.builders.pods import fallback_pod
 
@@ -25,7 +25,7 @@ class Late:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         response = await self._inner.send(request, stream=stream, timeout=timeout)
         if response.stream is not None and request.path.endswith("/pods"):
             response = replace(response, stream=_late(response.stream))
@@ -42,7 +42,7 @@ class Meanwhile:
         self._inner = inner
         self.action: Callable[[], Awaitable[None]] | None = None
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         action = self.action
         if action is not None and request.path.endswith("/pods") and "fieldSelector" in dict(request.query):
             self.action = None

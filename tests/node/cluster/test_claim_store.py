@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources import claims
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from apportion.node.cluster.claim_store import ClaimStore
 from tests.node.agent_node import NODE, AgentNode
 
@@ -56,7 +56,7 @@ class Late:
         self._inner = inner
         self._meanwhile = meanwhile
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         answer = await self._inner.send(request, stream=stream, timeout=timeout)
         if request.method == "PATCH":
             await self._meanwhile()

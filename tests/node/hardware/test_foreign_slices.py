@@ -10,7 +10,7 @@ from apportion.apis import kinds, names
 from apportion.apis.nodes import Node
 from apportion.apis.placements import SlicePlacement
 from apportion.cluster.client import Client
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from apportion.emulation.gpus.driver import EmulatedDriver
 from apportion.node import startup
 from apportion.node.cluster.claim_store import ClaimStore
@@ -149,7 +149,7 @@ class Meddler:
         self._inner = inner
         self._act: Callable[[], Awaitable[None]] | None = act
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         if self._act is not None and request.method == "PATCH" and b"processing" in (request.body or b""):
             act, self._act = self._act, None
             await act()

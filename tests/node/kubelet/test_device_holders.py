@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from apportion.apis import kinds, migconfig, names
-from apportion.cluster.transport import Request, Response, Transport
+from apportion.cluster.transport import HttpRequest, Response, Transport
 from tests.node.agent_node import JSON, NODE, AgentNode, agent_node
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
@@ -124,7 +124,7 @@ class Writes:
         self._inner = inner
         self.count = 0
 
-    async def send(self, request: Request, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
+    async def send(self, request: HttpRequest, *, stream: bool = False, timeout: float | None = None) -> Response:  # noqa: ASYNC109
         self.count += request.method == "PATCH" and f"nodeaccelerators/{NODE}" in request.path
         return await self._inner.send(request, stream=stream, timeout=timeout)
 

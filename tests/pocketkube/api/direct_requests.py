@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from apportion.cluster.transport import Request
+from apportion.cluster.transport import HttpRequest
 from pocketkube.api.request_attributes import ADMIN, User
 from pocketkube.api.server import ApiServer
 
@@ -43,7 +43,7 @@ class DirectRequests:
         pairs = tuple((name, value) for name, _, value in (part.partition("=") for part in query.split("&") if part))
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         given = {"content-type": media, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        response = await self._server.handle(Request(method, path, pairs, given, data), self._user)
+        response = await self._server.handle(HttpRequest(method, path, pairs, given, data), self._user)
         assert response.body is not None, "a stream where a whole answer was expected"
         text = response.body.decode()
         decoded = json.loads(text) if "json" in response.headers["content-type"] else text
@@ -53,7 +53,7 @@ class DirectRequests:
         """All events of a watch that ends by itself (timeoutSeconds)."""
         path, _, query = path.partition("?")
         pairs = tuple((name, value) for name, _, value in (part.partition("=") for part in query.split("&") if part))
-        response = await self._server.handle(Request("GET", path, pairs), self._user)
+        response = await self._server.handle(HttpRequest("GET", path, pairs), self._user)
         assert response.stream is not None, response.body
         text = b"".join([chunk async for chunk in response.stream])
         return [json.loads(line) for line in text.splitlines()]

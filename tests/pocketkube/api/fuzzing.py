@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from apportion.cluster.transport import Request
+from apportion.cluster.transport import HttpRequest
 from pocketkube.api.server import ApiServer
 from tests.pocketkube.api.direct_requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -256,7 +256,7 @@ class Fuzzer:
     random: random.Random
     server: ApiServer
 
-    def request(self) -> tuple[Request, Request | None]:
+    def request(self) -> tuple[HttpRequest, HttpRequest | None]:
         """A request, and one that makes sure of its object before it."""
         choose = self.random.choice
         path = choose(list(GOOD))
@@ -266,13 +266,13 @@ class Fuzzer:
             part = choose(["", "", "", *_PARTS])
             suffix = f"/x/{part}" if part else ""
         else:
-            first = Request("POST", path, (), {"content-type": "application/json"}, json.dumps(good).encode())
+            first = HttpRequest("POST", path, (), {"content-type": "application/json"}, json.dumps(good).encode())
             part = choose(["", "", *self._parts(path)])
             suffix = f"/{good.get('metadata', {}).get('name', 'x')}" + (f"/{part}" if part else "")
         media = self._media(method)
         body = self._body(method, media, _PARTS.get(part, good))
         headers = {"content-type": media, "accept": choose(["", _TABLE])}
-        return Request(method, path + suffix, self._query(media), headers, body), first
+        return HttpRequest(method, path + suffix, self._query(media), headers, body), first
 
     def _parts(self, path: str) -> list[str]:
         pieces = [piece for piece in path.split("/") if piece]

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from pocketkube.api import initial_objects
 from pocketkube.api.request_attributes import ADMIN
 from pocketkube.api.server import ApiServer
@@ -25,11 +25,13 @@ async def start() -> ApiServer:
     server = ApiServer()
     await initial_objects.prepare(server)
     for path, body in GOOD.items():
-        await ask(server, Request("POST", path, (), {"content-type": "application/json"}, json.dumps(body).encode()))
+        await ask(
+            server, HttpRequest("POST", path, (), {"content-type": "application/json"}, json.dumps(body).encode())
+        )
     return server
 
 
-async def ask(server: ApiServer, request: Request) -> Response:
+async def ask(server: ApiServer, request: HttpRequest) -> Response:
     async with asyncio.timeout(30):
         response = await server.handle(request, ADMIN)
     close = getattr(response.stream, "aclose", None)
@@ -61,7 +63,7 @@ async def test_nothing_that_is_sent_makes_the_server_fail_or_forget(number: int)
     await server.close()
 
 
-async def check_written(server: ApiServer, request: Request, response: Response, told: str) -> None:
+async def check_written(server: ApiServer, request: HttpRequest, response: Response, told: str) -> None:
     """What a plain update answered is what a later read shows."""
     plain = request.method in ("PUT", "PATCH") and not {name for name, _ in request.query} & {"dryRun"}
     if not plain or response.body is None or "Table" in request.headers.get("accept", ""):
@@ -70,7 +72,7 @@ async def check_written(server: ApiServer, request: Request, response: Response,
     if answered.get("kind") in ("Scale", "Status") or "deletionTimestamp" in answered["metadata"]:
         return
     path = "/".join(request.path.split("/")[: request.path.count("/") + (0 if _has_part(request.path) else 1)])
-    found = await ask(server, Request("GET", path))
+    found = await ask(server, HttpRequest("GET", path))
     assert found.status == 200, told
     assert json.loads(found.body or b"")["metadata"] == answered["metadata"], told
 

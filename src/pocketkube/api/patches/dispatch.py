@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from apportion.cluster.transport import Request
+from apportion.cluster.transport import HttpRequest
 from pocketkube.api import media_types, status
 from pocketkube.api.patches import (
     json_patch,
@@ -33,7 +33,7 @@ class Patcher:
         self._writer = writer
         self._clock = clock
 
-    async def patch(self, target: Target, request: Request, options: Options) -> Written:
+    async def patch(self, target: Target, request: HttpRequest, options: Options) -> Written:
         media = media_types.media_of(request.headers)
         if media == APPLY_PATCH:
             return await self._apply(target, request, options)
@@ -41,7 +41,7 @@ class Patcher:
         update = Update(self.change(target, request), patched=True, strategic=sent)
         return await self._writer.update(target, update, options)
 
-    async def _apply(self, target: Target, request: Request, options: Options) -> Written:
+    async def _apply(self, target: Target, request: HttpRequest, options: Options) -> Written:
         resource = target.resource
         if not options.explicit_manager:
             problem = "Required value: is required for apply patch"
@@ -58,7 +58,7 @@ class Patcher:
         create = None if target.subresource else lambda: apply_to(None)
         return await self._writer.update(target, Update(apply_to, create=create, applied=True), options)
 
-    def change(self, target: Target, request: Request) -> Callable[[Obj], Obj]:
+    def change(self, target: Target, request: HttpRequest) -> Callable[[Obj], Obj]:
         """What any patch but apply does to a document."""
         media = media_types.media_of(request.headers)
         if media not in _kinds(target):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from apportion.cluster.transport import Request, Response
+from apportion.cluster.transport import HttpRequest, Response
 from pocketkube.api import media_types, rendering, status
 from pocketkube.api.content import decoding
 from pocketkube.api.content.conversion import Versions, bucket_of
@@ -52,7 +52,7 @@ class Subresources:
     def handles(self, route: Route) -> bool:
         return route.subresource in ("binding", "eviction", "scale", "log", "token", *_REFUSED) or _is_binding(route)
 
-    async def answer(self, route: Route, request: Request, query: Mapping[str, str], user: User) -> Response:
+    async def answer(self, route: Route, request: HttpRequest, query: Mapping[str, str], user: User) -> Response:
         if route.subresource in _REFUSED:
             raise status.ApiStatus(
                 405, "MethodNotAllowed", f"this cluster simulates containers: {route.subresource} is not possible", {}
@@ -93,7 +93,7 @@ class Subresources:
         return await self.token_source(target(route), body)
 
     async def _scale(
-        self, route: Route, request: Request, query: Mapping[str, str], user: User, accept: Accept
+        self, route: Route, request: HttpRequest, query: Mapping[str, str], user: User, accept: Accept
     ) -> Response:
         resource = route.resource
         if route.verb == "get":

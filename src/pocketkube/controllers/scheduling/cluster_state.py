@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from apportion.apis.demand import effective_resources
+from apportion.apis.effective_resources import effective_resources
 from apportion.apis.errors import InputError
 from apportion.apis.noderules import HostPort, NodeRules, compile_rules
 from apportion.apis.nodes import PODS, Node, Taint

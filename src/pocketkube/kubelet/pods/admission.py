@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from apportion.apis import demand
+from apportion.apis.effective_resources import effective_resources
 from apportion.apis.errors import RequestError
 from apportion.apis.noderules import compile_rules
 from apportion.apis.nodes import Node
@@ -90,6 +90,6 @@ def _out_of(resource: str, wanted: int, used: int, capacity: int) -> Rejection:
 
 def _resources(pod: Pod) -> dict[str, int]:
     try:
-        return demand.effective_resources(pod.spec)
+        return effective_resources(pod.spec)
     except RequestError:  # admitted before; counted as nothing rather than stopping the node
         return {}

@@ -241,9 +241,9 @@ def _account(api: ApiServer) -> None:
 
 
 def _get(path: str) -> Any:
-    from apportion.cluster.transport import Request
+    from apportion.cluster.transport import HttpRequest
 
-    return Request("GET", path, (), {}, None)
+    return HttpRequest("GET", path, (), {}, None)
 
 
 async def test_acting_as_somebody_else_needs_the_right_to_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from apportion.cluster.transport import Request
+from apportion.cluster.transport import HttpRequest
 from pocketkube.api import initial_objects
 from pocketkube.api.request_attributes import ADMIN, User
 from pocketkube.api.server import ApiServer
@@ -36,7 +36,7 @@ class Server:
         place, _, query = path.partition("?")
         pairs = tuple((key, value) for key, _, value in (part.partition("=") for part in query.split("&") if part))
         data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
-        request = Request(method, place, pairs, {"content-type": media, **(headers or {})}, data)
+        request = HttpRequest(method, place, pairs, {"content-type": media, **(headers or {})}, data)
         response = await self.api.handle(request, user)
         self.warnings = response.headers.get("warning", "")
         return response.status, msgspec.json.decode(response.body or b"{}")

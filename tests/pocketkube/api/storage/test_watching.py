@@ -11,7 +11,7 @@ import pytest
 from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.client import Client, PatchType
-from apportion.cluster.transport import Request
+from apportion.cluster.transport import HttpRequest
 from pocketkube.api.server import ApiServer
 from pocketkube.api.storage import watching
 from tests.pocketkube.api.direct_requests import MERGE_PATCH, DirectRequests, config_map
@@ -132,7 +132,9 @@ async def test_table_events_name_their_columns_once(ask: DirectRequests, server:
     await ask("POST", MAPS, config_map("a"))
     await ask("POST", MAPS, config_map("b"))
     accept = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    response = await server.handle(Request("GET", MAPS, (("watch", "1"), ("timeoutSeconds", "1")), accept), ask._user)
+    response = await server.handle(
+        HttpRequest("GET", MAPS, (("watch", "1"), ("timeoutSeconds", "1")), accept), ask._user
+    )
     assert response.stream is not None
     import json
 
@@ -158,7 +160,7 @@ async def test_a_watch_that_is_closed_or_cut_off_leaves_nothing_behind(server: A
     async for _ in watch:
         break
     await watch.aclose()
-    response = await server.handle(Request("GET", MAPS, (("watch", "1"),)), None)
+    response = await server.handle(HttpRequest("GET", MAPS, (("watch", "1"),)), None)
     assert response.status == 403
     assert len(server.watches) == before
 
@@ -169,7 +171,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
     monkeypatch.setattr(watching, "BACKLOG", 5)
     from pocketkube.api.request_attributes import ADMIN
 
-    response = await server.handle(Request("GET", MAPS, (("watch", "1"), ("resourceVersion", "1"))), ADMIN)
+    response = await server.handle(HttpRequest("GET", MAPS, (("watch", "1"), ("resourceVersion", "1"))), ADMIN)
     for number in range(10):
         await client.create(kinds.CONFIG_MAPS, config_map(f"c{number}"), namespace="default")
     assert response.stream is not None
