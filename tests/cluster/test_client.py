@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
@@ -18,17 +17,6 @@ from apportion.cluster.transport import HttpTransport
 from tests.cluster.scripted_api import Fault, ScriptedApi, serving, status_response
 
 ALL_PODS = "/api/v1/namespaces/default/pods"
-
-
-@pytest.fixture
-def api() -> ScriptedApi:
-    return ScriptedApi()
-
-
-@pytest.fixture
-async def client(api: ScriptedApi) -> AsyncIterator[Client]:
-    async with serving(api) as client:
-        yield client
 
 
 async def test_an_object_goes_round(api: ScriptedApi, client: Client) -> None:

@@ -12,22 +12,11 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import BURST, LAST_SECONDS, Recorder, Regarding
 from apportion.cluster.transport import HttpRequest, HttpTransport, Response
-from tests.cluster.scripted_api import ScriptedApi, serving
+from tests.cluster.scripted_api import ScriptedApi
 from tests.scheduler.cluster import Wire
 
 PATH = "/api/v1/namespaces/default/events"
 POD = Regarding.pod("default", "p", "u1")
-
-
-@pytest.fixture
-def api() -> ScriptedApi:
-    return ScriptedApi()
-
-
-@pytest.fixture
-async def client(api: ScriptedApi) -> AsyncIterator[Client]:
-    async with serving(api) as client:
-        yield client
 
 
 @asynccontextmanager

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-
-import pytest
 
 from apportion.apis.kinds import LEASES
 from apportion.cluster.client import Client
 from apportion.cluster.lease import Election
 from apportion.cluster.transport import HttpRequest, HttpTransport, Response
-from tests.cluster.scripted_api import ScriptedApi, serving
+from tests.cluster.scripted_api import ScriptedApi
 from tests.scheduler.cluster import Wire
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/das-operator/leases"
@@ -26,17 +24,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def api() -> ScriptedApi:
-    return ScriptedApi()
-
-
-@pytest.fixture
-async def client(api: ScriptedApi) -> AsyncIterator[Client]:
-    async with serving(api) as client:
-        yield client
 
 
 def candidate(client: Client, identity: str, clock: Clock) -> Election:
