@@ -69,3 +69,19 @@ def test_t02_a_claim_of_any_size_is_read_drawn_and_given_up(cluster: Cluster, st
     assert len(text.export_text()) < 10_000
     loaded = snapshot.load(snapshot.save(follower.view))
     assert loaded.fleet.record() == follower.view.fleet.record()
+
+
+def test_x05_claims_for_one_placement_are_drawn_in_the_same_order_whenever_they_came(cluster: Cluster) -> None:
+    rivals = [pod(name, {"mig.das.com/1g.5gb": 1}) for name in ("b", "c")]
+    for rival in rivals:
+        cluster.put(PODS, rival)
+    claims = [claim(rival, "1g.5gb", node="n1", gpu="GPU-0", start=0) for rival in rivals]
+    views = []
+    for order in (claims, claims[::-1]):
+        follower = Follower(cluster, View(), random.Random(1))
+        follower.catch_up()
+        for each in order:
+            follower.hear(CLAIMS, None, each)
+        follower.catch_up()
+        views.append(scene(follower.view))
+    assert views[0] == views[1]

@@ -69,14 +69,13 @@ def scene(view: View) -> Scene:
 
 
 def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:
-    slices = [
-        _slice(held.placement, _pod_name(view, held.owner), states.get(key, "")) for key, held in gpu.slices.items()
-    ]
+    by_place = sorted(gpu.slices.items(), key=lambda entry: (entry[1].placement.start, entry[0]))
+    slices = tuple(_slice(held.placement, _pod_name(view, held.owner), states.get(key, "")) for key, held in by_place)
     return ShownGpu(
         uuid=gpu.uuid,
         model=gpu.facts.model.product_names[0] if gpu.facts.model.product_names else gpu.facts.model.id,
         units=gpu.grid.units if gpu.facts.mig else 0,
-        slices=tuple(sorted(slices, key=lambda piece: piece.start)),
+        slices=slices,
         owner=_pod_name(view, gpu.whole or gpu.reservation or ""),
         healthy=gpu.facts.healthy,
         reserved=gpu.whole is None and gpu.reservation is not None,
