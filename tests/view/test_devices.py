@@ -72,7 +72,7 @@ def test_t02_a_claim_of_any_size_is_read_drawn_and_given_up(cluster: Cluster, st
 
 
 def test_x05_claims_for_one_placement_are_drawn_in_the_same_order_whenever_they_came(cluster: Cluster) -> None:
-    rivals = [pod(name, {"mig.das.com/1g.5gb": 1}) for name in ("b", "c")]
+    rivals = [pod(name, {"mig.das.com/1g.5gb": 1}) for name in ("x", "y")]
     for rival in rivals:
         cluster.put(PODS, rival)
     claims = [claim(rival, "1g.5gb", node="n1", gpu="GPU-0", start=0) for rival in rivals]
