@@ -148,7 +148,7 @@ if [ -n "$chosen" ]; then
 fi
 if [ -z "$gpus" ]; then echo '{nothing}'; exit {none}; fi
 if [ "$action" = query ]; then
-  case ",$format," in *,csv,*) ;; *) fail "--format= is missing: write --format=csv";; esac
+  case ",$format," in *,csv,*) ;; *) fail "--format= is missing: use --format=csv";; esac
   case ",$format," in *,noheader,*) header=no;; esac
   case ",$format," in *,nounits,*) units=no;; esac
   for gpu in $gpus; do
