@@ -1,4 +1,4 @@
-"""ClusterState files of the embedded clusters of this machine, one per cluster.
+"""State files of the embedded clusters of this machine, one per cluster.
 
 `up` writes the file and `down` reads it; the next `up` deletes what a killed cluster left behind.
 """
