@@ -5,6 +5,7 @@ Two nodes, `here` and `there`, each with an agent's pod, a NodeAccelerator, a po
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ class InstalledTokens:
         self.cluster = cluster
         self.api = cluster.api
         self._folder = folder
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(installation()))
+        objects = [*installation(), *(entry for entry in manifests.load("fallback") if entry["kind"] != "Deployment")]
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(objects))
         kinds = [f"crd/{entry['metadata']['name']}" for entry in installation("CustomResourceDefinition")]
         cluster.kubectl("wait", "--for=condition=Established", *kinds)
         for node in (HERE, THERE):
@@ -45,13 +47,13 @@ class InstalledTokens:
         self.agent_there = self.token("das-daemonset", self._agent_pod(THERE))
         self._await_policies()
 
-    def token(self, account: str, pod: Json | None = None) -> Api:
+    def token(self, account: str, pod: Json | None = None, namespace: str = NAMESPACE) -> Api:
         """The API as one of our accounts; `pod` binds the token to a pod, and so to its node."""
         spec: Json = {}
         if pod is not None:
             meta = pod["metadata"]
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
-        path = f"{CORE}/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+        path = f"{CORE}/namespaces/{namespace}/serviceaccounts/{account}/token"
         made = self.api.create(path, {"spec": spec})
         config = yaml.safe_load(self.cluster.kubeconfig.read_text())
         for user in config["users"]:
@@ -59,6 +61,14 @@ class InstalledTokens:
         file = self._folder / f"{account}-{len(list(self._folder.iterdir()))}"
         file.write_text(json.dumps(config))
         return Api(file)
+
+    @property
+    def ca_bundle(self) -> str:
+        """A certificate of an authority, in base64."""
+        (cluster,) = yaml.safe_load(self.cluster.kubeconfig.read_text())["clusters"]
+        file = cluster["cluster"].get("certificate-authority")
+        data: str = base64.b64encode(Path(file).read_bytes()).decode() if file else ""
+        return data or cluster["cluster"]["certificate-authority-data"]
 
     def _make_node(self, node: str) -> None:
         labels = {"nvidia.com/mig.capable": "true"}
@@ -78,11 +88,8 @@ class InstalledTokens:
 
     def _await_policies(self) -> None:
         """The API server learns of new policies a moment after they are stored."""
-        accounts = {entry["metadata"]["name"]: entry for entry in installation("ServiceAccount")}
-        for account in accounts:
-            path = f"{OURS}/allocationclaims/claim-{THERE}?dryRun=All"
-            if account == "das-daemonset":
-                until(lambda: status(self.agent_here, "DELETE", path) == DENIED, "policies are in force")
+        path = f"{OURS}/allocationclaims/claim-{THERE}?dryRun=All"
+        until(lambda: status(self.agent_here, "DELETE", path) == DENIED, "policies are in force")
 
 
 def installation(*kinds: str) -> list[Json]:

@@ -159,7 +159,6 @@ def webhook_changes(current: Json) -> Iterator[Json]:
     rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
     for change in (
         {"clientConfig": {"url": "https://example.com/evil", "caBundle": "Cg=="}},
-        {"clientConfig": entry["clientConfig"] | {"caBundle": "Cg=="}},
         {"rules": [rule]},
         {"failurePolicy": "Ignore"},
         {"namespaceSelector": {}},
@@ -185,6 +184,8 @@ def test_t04_the_operator_only_turns_the_shipped_webhooks_off_and_on(
     only_denied(operator, "DELETE", own, None)
     for patch in webhook_changes(current):
         only_denied(operator, "PATCH", own, patch, MERGE)
+    bundle = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}
+    only_denied(operator, "PATCH", own, [bundle], JSON_PATCH)
     off = {"matchConditions": [{"name": "is-managed", "expression": "false"}]}
     body = kinds | {"metadata": {"name": current["metadata"]["name"]}}
     turned = body | {"webhooks": [{"name": webhook["name"], **off} for webhook in current["webhooks"]]}
