@@ -33,6 +33,8 @@ class Installation:
     image: str = names.IMAGE_REPOSITORY  # its containers run as child processes on an embedded cluster
 
     operator_object: str = names.DAS_OPERATOR_OBJECT
+    operator_deployment: str = names.OPERATOR_DEPLOYMENT
+    operator_lease: str = names.OPERATOR_LEASE
     agent_daemon_set: str = names.AGENT_DAEMON_SET
     webhook_deployment: str = names.WEBHOOK_DEPLOYMENT
     scheduler_deployment: str = names.SCHEDULER_DEPLOYMENT

@@ -99,7 +99,6 @@ class Agent:
             patience=settings.patience_seconds,
         )
         placement = ClaimPlacement(
-            client=client,
             driver=driver,
             store=self._store,
             records=self._records,
@@ -291,7 +290,8 @@ class Agent:
         self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)
         try:
-            state = NodeReport(self._inventory.gpus, now, self._foreign, self._holders.by_device())
+            holders = self._holders.by_device()
+            state = NodeReport(self._inventory.gpus, now, self._foreign, holders, self._release.unclaimed())
             await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)
@@ -308,9 +308,9 @@ class Agent:
         return node.metadata.annotations if node else {}
 
     def _claim_changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
-        # A new claim has nothing to release: its pod is not even bound yet.
+        # A new claim has nothing to release: its pod is not even bound yet, unless it was created again.
         claim = new or old
-        if claim is not None and (new is None or new.metadata.deleting):
+        if claim is not None and (new is None or new.metadata.deleting or self._release.is_restored(new)):
             self._queue.add(claim.pod_uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

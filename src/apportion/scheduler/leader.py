@@ -22,6 +22,7 @@ from apportion.scheduler.events import Reporter
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
+from apportion.scheduler.marked_claims import MarkedClaims
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.settings import Settings
 from apportion.view.informers import Informers
@@ -52,6 +53,9 @@ class Leader:
         informers.pods.on_change(self._forget_reports)
         self._leftovers = Leftovers(
             client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
+        )
+        self._marked_claims = MarkedClaims(
+            client, claims=informers.claims, pods=informers.pods, recorder=recorder, holds=election.holds
         )
         pod_ends = PodEnds(self.view)
         informers.pods.on_change(pod_ends.changed)
@@ -84,6 +88,7 @@ class Leader:
         return [
             self._reporter.run(),
             self._leftovers.run(),
+            self._marked_claims.run(),
             self._lost_claims.run(),
             self._cycles.run(),
             self._sweep(),
