@@ -27,6 +27,13 @@ def command(
     certificates: Annotated[
         Path | None, typer.Option(help="Directory with ca.crt, tls.crt and tls.key, instead of the Secret.")
     ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the CA of clients that may call; others are refused during the TLS handshake.",
+            envvar="APPORTION_CLIENT_CA",
+        ),
+    ] = None,
     runtime_class: Annotated[
         str,
         typer.Option(
@@ -82,6 +89,7 @@ def command(
         service=service,
         secret=secret,
         certificates=certificates,
+        client_ca=client_ca if client_ca and str(client_ca) != "." else None,
         runtime_class=runtime_class or None,
         exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()),
         tiers=steps,
