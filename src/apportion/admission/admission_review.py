@@ -8,7 +8,7 @@ costs less than copying.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from apportion.admission import reviewed_object
 from apportion.admission.json_diff import Operation
 from apportion.apis.errors import InputError
+from apportion.cluster.log_text import word
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -65,11 +66,18 @@ class Question(msgspec.Struct, rename="camel"):
     """Of the whole review, in bytes."""
 
     def new(self) -> dict[str, Any]:
-        """What rules read of the object as it would be stored; each call decodes a copy of its own."""
-        return self._decoded(self.object, "request.object")
+        """What the guard reads of a pod as it would be stored."""
+        return self._decoded(self.object, "request.object", reviewed_object.guarded)
 
     def old(self) -> dict[str, Any]:
-        return self._decoded(self.old_object, "request.oldObject")
+        return self._decoded(self.old_object, "request.oldObject", reviewed_object.guarded)
+
+    def changeable(self) -> dict[str, Any]:
+        """What mutating rules read of the object as it would be stored; each call decodes a copy of its own."""
+        return self._decoded(self.object, "request.object", self._changeable)
+
+    def old_changeable(self) -> dict[str, Any]:
+        return self._decoded(self.old_object, "request.oldObject", self._changeable)
 
     @property
     def is_pod(self) -> bool:
@@ -77,11 +85,16 @@ class Question(msgspec.Struct, rename="camel"):
 
     @property
     def label(self) -> str:
-        return f"{self.kind.kind or 'object'} {self.namespace}/{self.name}" if self.name else self.kind.kind
+        """For the log."""
+        kind = word(self.kind.kind or "object")
+        return f"{kind} {word(f'{self.namespace}/{self.name}')}" if self.name else kind
 
-    def _decoded(self, raw: msgspec.Raw, field: str) -> dict[str, Any]:
+    def _changeable(self, raw: msgspec.Raw) -> dict[str, Any]:
+        return reviewed_object.changeable(raw, pod=self.is_pod)
+
+    def _decoded(self, raw: msgspec.Raw, field: str, decode: Callable[[msgspec.Raw], dict[str, Any]]) -> dict[str, Any]:
         try:
-            return reviewed_object.decode(raw, pod=self.is_pod)
+            return decode(raw)
         except msgspec.ValidationError as error:
             raise BadReview(f"{field} is not well-formed: {error}") from None
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -153,4 +166,3 @@ def later(uid: str, message: str, seconds: int = 1) -> ReviewAnswer:
 
 def _encoded(response: dict[str, Any]) -> bytes:
     return _encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
-

@@ -1,7 +1,7 @@
 """Work on large reviews takes turns, with a pause after each that is as long as the work.
 
-Decoding a review of 8 MiB takes about 0.2 s, and one process does one thing at a time. So ordinary reviews never wait for
-more than one large one, however many there are.
+Decoding a review of 8 MiB takes about 0.2 s, and one process does one thing at a time. So ordinary reviews never wait
+for more than one large one, however many there are.
 """
 
 from __future__ import annotations

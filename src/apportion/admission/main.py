@@ -100,7 +100,9 @@ class Webhook:
             namespace=settings.installation.namespace,
         )
         self._large = LargeReviews()
-        self._fallback = Fallback(client, settings, self._knowledge, self._large) if FALLBACK in settings.serve else None
+        self._fallback: Fallback | None = None
+        if FALLBACK in settings.serve:
+            self._fallback = Fallback(client, settings, self._knowledge, self._large)
         self._terms = Terms(service_names(settings.service, settings.namespace))
         self._keeper: SecretKeeper | FolderKeeper = (
             FolderKeeper(settings.certificates)
@@ -204,9 +206,7 @@ class Webhook:
 class Fallback:
     """What only fallback needs: a view of all pods, the promises, and rounds of decisions."""
 
-    def __init__(
-        self, client: Client, settings: Settings, knowledge: ClusterKnowledge, large: LargeReviews
-    ) -> None:
+    def __init__(self, client: Client, settings: Settings, knowledge: ClusterKnowledge, large: LargeReviews) -> None:
         view = View(volumes=False, reservation_namespace=settings.installation.reservation_namespace)
         informers = Informers(
             client,

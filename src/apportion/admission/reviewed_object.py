@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Raw
 
 MOST_VALUES = 250_000
-"""An API server stores 1.5 MiB per object: about 180,000 values if all of it were the shortest environment variables."""
+"""An API server stores 1.5 MiB per object, about 180,000 values if all of it were short environment variables."""
 
 
 class TooManyValuesError(ValueError):
@@ -32,15 +32,11 @@ class _Metadata(TypedDict, total=False):
 class _Container(TypedDict, total=False):
     name: Any
     resources: Any
-    env: Any
-    envFrom: Any
 
 
 class _PodSpec(TypedDict, total=False):
     containers: list[_Container] | None
     initContainers: list[_Container] | None
-    ephemeralContainers: list[_Container] | None
-    volumes: Any
     nodeName: Any
     schedulerName: Any
     runtimeClassName: Any
@@ -49,6 +45,25 @@ class _PodSpec(TypedDict, total=False):
 class _Pod(TypedDict, total=False):
     metadata: _Metadata | None
     spec: _PodSpec | None
+
+
+class _GuardedContainer(_Container, total=False):
+    env: Any
+    envFrom: Any
+
+
+class _GuardedSpec(TypedDict, total=False):
+    containers: list[_GuardedContainer] | None
+    initContainers: list[_GuardedContainer] | None
+    ephemeralContainers: list[_GuardedContainer] | None
+    volumes: Any
+    nodeName: Any
+    schedulerName: Any
+
+
+class _GuardedPod(TypedDict, total=False):
+    metadata: _Metadata | None
+    spec: _GuardedSpec | None
 
 
 class _TemplateOwnerSpec(TypedDict, total=False):
@@ -61,13 +76,23 @@ class _TemplateOwner(TypedDict, total=False):
 
 
 _POD = msgspec.json.Decoder(_Pod)
+_GUARDED = msgspec.json.Decoder(_GuardedPod)
 _TEMPLATE_OWNER = msgspec.json.Decoder(_TemplateOwner)
 
 
-def decode(raw: Raw, *, pod: bool) -> dict[str, Any]:
-    """The part that rules read, once `check_values` has passed. Raises msgspec.DecodeError or RecursionError."""
+def changeable(raw: Raw, *, pod: bool) -> dict[str, Any]:
+    """What mutating rules read and change of a pod, or of an object with a pod template.
+
+    Call `check_values` before. Raises msgspec.DecodeError or RecursionError.
+    """
     decoder: msgspec.json.Decoder[Any] = _POD if pod else _TEMPLATE_OWNER
     read: dict[str, Any] = decoder.decode(raw)
+    return read
+
+
+def guarded(raw: Raw) -> dict[str, Any]:
+    """What the guard reads of a pod."""
+    read: dict[str, Any] = _GUARDED.decode(raw)
     return read
 
 

@@ -12,6 +12,7 @@ from apportion.cli import connecting
 
 
 def command(
+    *,
     listen: Annotated[str, typer.Option(help="Address for admission reviews (TLS).")] = "127.0.0.1:8443",
     probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9402",
     serve: Annotated[

@@ -327,8 +327,8 @@ class DecisionRounds:
         if not count:
             return ""
         return (
-            f"devices are promised to pods of namespace {namespace}, of which {count} were reviewed and not created; check "
-            "quotas and other admission webhooks, and if nobody created such pods, who can reach this webhook"
+            f"devices are promised to pods of namespace {namespace}, of which {count} were reviewed and not created; "
+            "check quotas and other admission webhooks, and if nobody created such pods, who can reach this webhook"
         )
 
 

@@ -129,7 +129,7 @@ class FallbackReview:
 
     def _read(self, question: Question) -> _Subject | None:
         """What there is to decide about a new pod; None if it concerns no MIG device, or nobody wants a decision."""
-        pod = question.new()
+        pod = question.changeable()
         asked = [want for _, wants in tier_replacement.read(pod, ROOT) for want in wants]
         metadata = requests.mapping(pod.get("metadata"), "metadata")
         if not asked or self._left_alone(question, metadata):
@@ -184,13 +184,13 @@ class FallbackReview:
         return names.KUEUE_QUEUE_LABEL in (found["metadata"].get("labels") or {})
 
     def _updated(self, question: Question) -> ReviewAnswer:
-        before, after = question.new(), question.new()
-        tier_replacement.repeat(after, question.old(), ROOT)
+        before, after = question.changeable(), question.changeable()
+        tier_replacement.repeat(after, question.old_changeable(), ROOT)
         return admission_review.allowed(question.uid, json_diff.difference(before, after))
 
     def _look_at_template(self, question: Question) -> None:
         """Logged, never changed: the pods are decided when they come."""
-        obj = question.new()
+        obj = question.changeable()
         template = requests.mapping(requests.mapping(obj.get("spec"), "spec").get("template"), "spec.template")
         asked = [want for _, wants in tier_replacement.read(template, TEMPLATE_ROOT) for want in wants]
         name = _name(question, requests.mapping(obj.get("metadata"), "metadata"))
@@ -207,7 +207,7 @@ def _answer(question: Question, name: str, options: FallbackOptions, decision: D
             "fall back"
         )
         return admission_review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
-    before, after = question.new(), question.new()
+    before, after = question.changeable(), question.changeable()
     taken = tier_replacement.step(after, ROOT, options, decision.steps)
     if decision.outcome is FallbackOutcome.REJECT:
         raise RequestError(
@@ -250,7 +250,7 @@ def _case(question: Question, metadata: Mapping[str, Any], asked: Sequence[Want]
 
 
 def _request(question: Question, options: FallbackOptions, steps: int) -> Request:
-    body = question.new()
+    body = question.changeable()
     tier_replacement.step(body, ROOT, options, steps)
     try:
         pod = msgspec.json.decode(question.object, type=Pod)

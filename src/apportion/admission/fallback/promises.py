@@ -11,9 +11,10 @@ promises of a kind are open, the object records which pods of that kind existed 
 A replica that removes a promise because it observed the pod records how new its cache of pods was (`pods`). No
 replica decides with an older cache, because it would count neither the promise nor the pod.
 
-Promises lock nobody out (T03). One whose pod has not been observed after a few seconds is overdue: from then on it counts
-for its own namespace only. A namespace with overdue promises gets only such promises for a while (`unredeemed`), and only
-few of them. Within a namespace every promise counts until it ends, so its own pods are always counted exactly.
+Promises lock nobody out (T03). One whose pod has not been observed after a few seconds is overdue: from then on it
+counts for its own namespace only. A namespace with overdue promises gets only such promises for a while
+(`unredeemed`), and only few of them. Within a namespace every promise counts until it ends, so its own pods are always
+counted exactly.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class StoredPromises(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((promise for promise in self.promises if promise.id == identity), None)
 
     def full_for(self, namespace: str) -> bool:
-        """No more promises for this namespace at present; what others have can be in its way only while it is shared."""
+        """No more promises for this namespace at present. Those of others are in its way only while they are shared."""
         own = [promise.kind for promise in self.promises if promise.namespace == namespace]
         most = MOST_UNREDEEMED if namespace in self.unredeemed else MOST_OF_A_NAMESPACE
         remembered = sum(len(self.seen.get(kind, ())) for kind in set(own)) * _BYTES_PER_POD

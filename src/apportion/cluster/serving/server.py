@@ -52,7 +52,7 @@ class HttpServer:
         """Listen; returns the port, which is selected by the system if 0 was given."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        self._listener.setblocking(False)
+        self._listener.setblocking(False)  # noqa: FBT003
         self._accepting = asyncio.create_task(self._accept(self._listener))
         return int(self._listener.getsockname()[1])
 
@@ -113,7 +113,7 @@ class HttpServer:
 
     async def _open(self, accepted: socket.socket) -> _Stream:
         loop = asyncio.get_running_loop()
-        accepted.setblocking(False)
+        accepted.setblocking(False)  # noqa: FBT003
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader = asyncio.StreamReader(limit=self._limits.head_bytes)
         protocol = asyncio.StreamReaderProtocol(reader)
