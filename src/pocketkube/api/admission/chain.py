@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from apportion.cluster.certificates import KeyPair
 from pocketkube.api import status
 from pocketkube.api.access.rbac import Rbac
 from pocketkube.api.admission.builtin_plugins import Builtin
@@ -56,6 +57,10 @@ class AdmissionChain:
     @property
     def quotas(self) -> QuotaLedger:
         return self._builtin.quotas
+
+    def authenticate_to_webhooks(self, pair: KeyPair) -> None:
+        """Present this client certificate to webhooks that ask for one."""
+        self._client.certificate = pair
 
     async def close(self) -> None:
         await self._client.close()
