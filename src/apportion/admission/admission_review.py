@@ -111,7 +111,7 @@ _decoder = msgspec.json.Decoder(_Review)
 _encode = msgspec.json.Encoder().encode
 
 
-def parse(body: bytes) -> Question:
+def parse(body: bytes | bytearray) -> Question:
     try:
         reviewed_object.check_values(body)
         review = _decoder.decode(body)

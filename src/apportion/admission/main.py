@@ -28,7 +28,7 @@ from apportion.admission.server import AdmissionServer, Limits, Rule
 from apportion.apis import kinds
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
-from apportion.cluster import probes
+from apportion.cluster import allocator, probes
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
@@ -122,6 +122,7 @@ class Webhook:
         self.bound = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
+        allocator.give_back_large_blocks()
         async with asyncio.TaskGroup() as tasks:
             informers = [*self._knowledge.informers, *self._publisher.informers, *self._secret_informers]
             background = [tasks.create_task(informer.run()) for informer in informers]

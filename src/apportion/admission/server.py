@@ -85,7 +85,7 @@ class AdmissionServer:
             self._count(head.path, "overloaded")
             raise BadRequestError(503, "too many concurrent reviews; try again")
 
-    async def _handle(self, head: Head, body: bytes) -> Response:
+    async def _handle(self, head: Head, body: bytearray) -> Response:
         began = time.perf_counter()
         self._present += 1
         try:
@@ -97,7 +97,7 @@ class AdmissionServer:
         self._count(head.path, outcome)
         return response
 
-    async def _respond(self, head: Head, body: bytes) -> tuple[Response, str]:
+    async def _respond(self, head: Head, body: bytearray) -> tuple[Response, str]:
         able = self._able()
         if able is not True:
             return text(503, f"not ready: {able or 'starting'}; try again"), "overloaded"
@@ -114,7 +114,7 @@ class AdmissionServer:
             return text(500, "apportion: internal error, see the log of the webhook"), "failed"
         return Response(body=answer.body, content_type="application/json"), answer.outcome
 
-    async def _answer(self, head: Head, body: bytes) -> ReviewAnswer:
+    async def _answer(self, head: Head, body: bytearray) -> ReviewAnswer:
         encoding = head.headers.get("content-encoding", "identity").lower()
         if encoding == "identity" and len(body) <= LARGE_BYTES:
             question = admission_review.parse(body)
@@ -124,7 +124,7 @@ class AdmissionServer:
         return judged if isinstance(judged, ReviewAnswer) else await self._awaited(question, judged)
 
     async def _in_turn(
-        self, path: str, body: bytes, encoding: str
+        self, path: str, body: bytearray, encoding: str
     ) -> tuple[Question, ReviewAnswer | Awaitable[ReviewAnswer]]:
         most = self._limits.server.body_bytes
         async with self._large.turn(most):
@@ -148,7 +148,7 @@ class AdmissionServer:
         metrics.REVIEWS.labels(path, outcome).inc()
 
 
-def _plain(body: bytes, encoding: str, most: int) -> bytes:
+def _plain(body: bytearray, encoding: str, most: int) -> bytes | bytearray:
     """The body without its content encoding; never more than `most` bytes of it are made."""
     if encoding == "identity":
         return body

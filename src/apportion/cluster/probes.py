@@ -40,7 +40,7 @@ async def serve(
         if head.method != "GET":
             raise BadRequestError(405, "use GET")
 
-    async def handle(head: Head, _: bytes) -> Response:
+    async def handle(head: Head, _: bytearray) -> Response:
         return answers[head.path]()
 
     host, port = address(listen)

@@ -52,11 +52,12 @@ def main() -> None:
     parser.add_argument("--die-at", type=int, default=0)
     parser.add_argument("--after", action="store_true")
     parser.add_argument("--client-ca", type=Path)
+    parser.add_argument("--serve", default=FALLBACK)
     given = parser.parse_args()
     settings = Settings(
         listen=given.listen,
         probes="127.0.0.1:0",
-        serve=(FALLBACK,),
+        serve=tuple(given.serve.split(",")),
         namespace=Installation.fallback_namespace,
         service=Installation.fallback_service,
         secret=Installation.fallback_secret,

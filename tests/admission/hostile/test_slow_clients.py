@@ -19,8 +19,9 @@ def trusting(bundle: bytes) -> ssl.SSLContext:
 
 
 async def test_t02_a_review_is_answered_while_150_bodies_do_not_arrive() -> None:
+    limits = Limits(server=ServerLimits(read_seconds=60), drain_seconds=0)
     async with (
-        serving() as (asker, port, _, issued),
+        serving(limits) as (asker, port, _, issued),
         slow_clients(150, port, trusting(issued.bundle), NAME, body_of(1000, 10)) as slow,
     ):
         assert (await asker.ask(review(SLICED)))["allowed"] is True
@@ -70,8 +71,10 @@ async def test_t02_large_bodies_make_room_for_small_ones() -> None:
 async def test_t02_a_client_that_reads_no_answer_is_cut_off() -> None:
     limits = Limits(server=ServerLimits(read_seconds=0.3, idle_seconds=0.3), drain_seconds=0)
     many = b"GET /mutate-slices HTTP/1.1\r\n\r\n" * 20_000
-    async with serving(limits) as (asker, port, _, issued):
-        async with slow_clients(3, port, trusting(issued.bundle), NAME) as slow:
-            for client in slow:
-                client.writer.write(many)
-            assert (await asker.ask(review(SLICED)))["allowed"] is True
+    async with (
+        serving(limits) as (asker, port, _, issued),
+        slow_clients(3, port, trusting(issued.bundle), NAME) as slow,
+    ):
+        for client in slow:
+            client.writer.write(many)
+        assert (await asker.ask(review(SLICED)))["allowed"] is True

@@ -25,7 +25,7 @@ Tls = Callable[[], ssl.SSLContext]
 """The context for the next connection: certificates and client CAs change while a server runs."""
 Check = Callable[[Head], None]
 """Raises BadRequestError for what can be refused before the body is read: an unknown path, a wrong type."""
-Handler = Callable[[Head, bytes], Awaitable[Response]]
+Handler = Callable[[Head, bytearray], Awaitable[Response]]
 
 
 class HttpServer:
@@ -151,14 +151,14 @@ class HttpServer:
         connection.enter(Phase.IDLE)
         return not close
 
-    async def _handle(self, head: Head, body: bytes) -> Response:
+    async def _handle(self, head: Head, body: bytearray) -> Response:
         try:
             return await self._handler(head, body)
         except Exception:
             log.exception("%s: internal error", head.path)
             return text(500, "internal error, see the log")
 
-    async def _read(self, connection: Connection, stream: _Stream) -> tuple[Head, bytes]:
+    async def _read(self, connection: Connection, stream: _Stream) -> tuple[Head, bytearray]:
         """The next request, complete. Raises BadRequestError, or EOFError where the client ends the connection."""
         reader, limits = stream.reader, self._limits
         first = b""
@@ -184,19 +184,17 @@ class HttpServer:
         except TimeoutError:
             raise BadRequestError(408, f"timeout: the body did not arrive within {limits.read_seconds:g} s") from None
 
-    async def _body(self, connection: Connection, reader: asyncio.StreamReader, length: int) -> bytes:
+    async def _body(self, connection: Connection, reader: asyncio.StreamReader, length: int) -> bytearray:
         """Bytes are counted as they arrive, never as they are announced."""
-        parts: list[bytes] = []
-        missing = length
-        while missing:
-            part = await reader.read(min(missing, CHUNK_BYTES))
+        body = bytearray()
+        while len(body) < length:
+            part = await reader.read(min(length - len(body), CHUNK_BYTES))
             if not part:
                 raise EOFError
             if not self._connections.hold(connection, len(part)):
                 raise BadRequestError(503, "too many large requests; try again")
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
+            body += part
+        return body
 
     async def _turn_away(self, connection: Connection, stream: _Stream, response: Response) -> None:
         """Answer, and read what is still sent for a moment: a connection closed at once would lose the answer."""
