@@ -166,6 +166,7 @@ class EmbeddedCluster:
         self._http = HttpShell(self.server, pair.server_context(), host=HOST, port=self._port)
         await self._http.start()
         self.server.subresources.log_source = self
+        self.server.admission.authenticate_to_webhooks(authority.issue(common_name="kube-apiserver", client=True))
         token = secrets.token_urlsafe(32)
         self.server.tokens.add_fixed(token, ADMIN)
         config = kubeconfigs.content(name=self.name, server=self._http.url, ca=authority.bundle, token=token)

@@ -12,6 +12,7 @@ from apportion.cli import connecting
 
 
 def command(
+    *,
     listen: Annotated[str, typer.Option(help="Address for admission reviews (TLS).")] = "127.0.0.1:8443",
     probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9402",
     serve: Annotated[
@@ -26,6 +27,13 @@ def command(
     ] = Installation.webhook_secret,
     certificates: Annotated[
         Path | None, typer.Option(help="Directory with ca.crt, tls.crt and tls.key, instead of the Secret.")
+    ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the CA of clients that may call; others are refused during the TLS handshake.",
+            envvar="APPORTION_CLIENT_CA",
+        ),
     ] = None,
     runtime_class: Annotated[
         str,
@@ -82,6 +90,7 @@ def command(
         service=service,
         secret=secret,
         certificates=certificates,
+        client_ca=client_ca if client_ca and str(client_ca) != "." else None,
         runtime_class=runtime_class or None,
         exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()),
         tiers=steps,

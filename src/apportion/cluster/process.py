@@ -14,6 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from apportion.cluster.errors import ClusterError, ConfigError
+from apportion.cluster.log_text import OneLineFormatter
 
 log = logging.getLogger(__name__)
 LEVELS = {"Normal": "INFO", "Debug": "DEBUG", "Trace": "DEBUG", "TraceAll": "DEBUG"}
@@ -38,7 +39,7 @@ def set_up_logging(name: str, level: str | None = None) -> None:
         logging.getLogger(noisy).setLevel("WARNING")
 
 
-class _Formatter(logging.Formatter):
+class _Formatter(OneLineFormatter):
     def __init__(self, name: str) -> None:
         super().__init__("%(asctime)s %(levelname)s %(component)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         self._name = name
