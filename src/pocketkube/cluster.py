@@ -80,7 +80,7 @@ class EmbeddedCluster:
         self._plans = list(nodes)
         self._plugins = plugins or Plugins()
         self._images = Images(self._plugins.process_images, self._plugins.image_commands)
-        self._sandbox = Sandbox(self._clock, self._plugins.programs)
+        self.sandbox = Sandbox(self._clock, self._plugins.programs)
         self._port = port
         self._settings = kubelet or KubeletSettings()
         self._tasks: list[asyncio.Task[None]] = []
@@ -121,7 +121,7 @@ class EmbeddedCluster:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await asyncio.gather(*(node.stop() for node in self._nodes.values()))
-        await self._sandbox.stop()
+        await self.sandbox.stop()
         self._nodes.clear()
         self.kubelets.clear()
         if self._informers is not None:
@@ -199,7 +199,7 @@ class EmbeddedCluster:
             addresses=self._addresses,
             stored=stored,
             images=self._images,
-            sandbox=self._sandbox,
+            sandbox=self.sandbox,
             api_host=HOST,
             api_port=self._http.port,
         )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from apportion.apis import names
 from apportion.apis.installation import Installation
 from apportion.cluster.access import SERVICE_ACCOUNT_DIR_ENV
 from apportion.emulation.cluster.topology import Topology
@@ -67,7 +66,7 @@ def gpu_cluster(
 def plugins(installation: Installation) -> Plugins:
     """The planes run as child processes: the image of the shipped manifests and the configured one, in the namespaces
     of the planes only."""
-    images = dict.fromkeys((names.IMAGE, installation.image))
+    images = dict.fromkeys((Installation.image, installation.image))
     return Plugins(
         programs={"nvidia-smi": "apportion.emulation.cluster.nvidia_smi:program"},
         process_images=[_planes(image, frozenset(installation.namespaces)) for image in images],

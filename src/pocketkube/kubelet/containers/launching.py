@@ -57,7 +57,7 @@ async def plan(host: NodeContext, pod: Mapping[str, Any], container: Mapping[str
         text = f"failed to generate container spec: {error}"
         raise NotStartedError("CreateContainerError", text) from None
     for host_path, path in (*options.mounts, *edits.mounts):
-        mounts[absolute(path)] = _on_node(host.root, host_path)
+        mounts[absolute(path)] = on_node(host.root, host_path)
     base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": _hostname(pod)}
     files = ContainerFiles(scratch_folder(host, pod, container["name"]), mounts)
     return _plan(host, container, around, base | env | options.env | edits.env, files)
@@ -84,6 +84,14 @@ def scratch_folder(host: NodeContext, pod: Mapping[str, Any], container: str) ->
     return host.pod_folder(pod["metadata"]["uid"]) / "containers" / container
 
 
+def on_node(root: Path, path: str) -> Mount:
+    """A path of the node; what runs as a child process already names it as the machine sees it."""
+    for start in (str(root), os.path.realpath(root)):
+        if path.startswith(f"{start}/"):
+            return Mount(root, path.removeprefix(f"{start}/"))
+    return Mount(root, path)
+
+
 def _plan(
     host: NodeContext,
     container: Mapping[str, Any],
@@ -101,14 +109,6 @@ def _plan(
     except child_processes.NotAllowedError as error:
         raise NotStartedError("RunContainerError", str(error)) from None
     return Plan(secrets.token_hex(32), argv, taken, files, process=True)
-
-
-def _on_node(root: Path, path: str) -> Mount:
-    """A path of the node; what runs as a child process already names it as the machine sees it."""
-    for start in (str(root), os.path.realpath(root)):
-        if path.startswith(f"{start}/"):
-            return Mount(root, path.removeprefix(f"{start}/"))
-    return Mount(root, path)
 
 
 def _hostname(pod: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ class SimulatedRun:
     async def _idle(self) -> int:
         """The simulated work of the container; annotations set its duration and its outcome."""
         seconds, code = self._work()
-        work = asyncio.create_task(self._clock.sleep(FOREVER if seconds is None else seconds))
+        work = asyncio.create_task(self._clock.sleep(seconds))
         try:
             either: set[asyncio.Future[Any]] = {work, self._signalled}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -116,10 +116,10 @@ class SimulatedRun:
             work_code=code,
         )
 
-    def _work(self) -> tuple[float | None, int]:
+    def _work(self) -> tuple[float, int]:
         given = self._launch.annotations
-        seconds = _number(given.get(pod_annotations.SIMULATED_SECONDS))
-        return seconds, int(_number(given.get(pod_annotations.SIMULATED_EXIT_CODE)) or 0)
+        seconds = _number(given.get(pod_annotations.SIMULATED_SECONDS), FOREVER)
+        return seconds, int(_number(given.get(pod_annotations.SIMULATED_EXIT_CODE), 0))
 
 
 def _check_size(launch: Launch) -> None:
@@ -129,9 +129,9 @@ def _check_size(launch: Launch) -> None:
         raise StartError(f'exec "{name}": argument list too long')
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str | None, default: float) -> float:
     try:
-        found = float(text) if text else None
+        found = float(text) if text else default
     except ValueError:
-        return None
-    return found if found is not None and 0 <= found <= FOREVER else None
+        return default
+    return found if 0 <= found <= FOREVER else default

@@ -18,7 +18,7 @@ from pocketkube.kubelet.runtime.interpreters import isolated
 from pocketkube.kubelet.runtime.processes import guarded, own_environment
 from pocketkube.kubelet.runtime.runs import SIGNALLED
 from pocketkube.kubelet.sandbox import messages
-from pocketkube.kubelet.sandbox.messages import Ended, Forget, FromWorker, Output, Signal, Sleep, Start, Woken
+from pocketkube.kubelet.sandbox.messages import Ended, Forget, FromWorker, Output, Signal, Sleep, Start, Taken, Woken
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +29,18 @@ Write = Callable[[str, str], None]  # text, stream
 class SandboxedProgram:
     """One program that was started."""
 
-    def __init__(self, number: int, write: Write, send: Callable[[messages.ToWorker], None]) -> None:
+    def __init__(self, number: int, write: Write, send: Callable[[messages.ToWorker], None], clock: Clock) -> None:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self.timers: dict[int, asyncio.Task[None]] = {}
         self.write = write
         self._id = number
         self._send = send
+        self._clock = clock
+        self._is_busy = False
 
     def terminate(self) -> None:
         if not self.ended.done():
+            self.busy()
             self._send(Signal(self._id, kill=False))
 
     def kill(self) -> None:
@@ -50,8 +53,21 @@ class SandboxedProgram:
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
+        self.idle()
         if not self.ended.done():
             self.ended.set_result(ended)
+
+    def busy(self) -> None:
+        """The other process has something to do for this program."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._clock.pause()
+
+    def idle(self) -> None:
+        """It has done that: the program sleeps, or is over."""
+        if self._is_busy:
+            self._is_busy = False
+            self._clock.resume()
 
 
 class Sandbox:
@@ -75,8 +91,9 @@ class Sandbox:
         if self._process is None:
             self._start_process()
         number = next(self._numbers)
-        program = self._running[number] = SandboxedProgram(number, write, self._send)
+        program = self._running[number] = SandboxedProgram(number, write, self._send, self._clock)
         program.ended.add_done_callback(lambda _: self._running.pop(number, None))
+        program.busy()
         self._send(make(number))
         return program
 
@@ -87,10 +104,11 @@ class Sandbox:
 
     def _start_process(self) -> None:
         ours, theirs = socket.socketpair()
+        modules = [target.partition(":")[0] for target in self._programs.values()]
         words = [str(theirs.fileno()), msgspec.json.encode(self._programs).decode()]
         with theirs:
             self._process = subprocess.Popen(
-                [*guarded(), *isolated("pocketkube.kubelet.sandbox.worker"), *words],
+                [*guarded(), *isolated("pocketkube.kubelet.sandbox.worker", *modules), *words],
                 env=own_environment(),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -135,6 +153,9 @@ class Sandbox:
             program.write(message.text, message.stream)
         elif isinstance(message, Sleep):
             program.timers[message.timer] = asyncio.create_task(self._wake(program, message))
+            program.idle()
+        elif isinstance(message, Taken):
+            program.idle()
         elif isinstance(message, Forget):
             timer = program.timers.pop(message.timer, None)
             if timer is not None:
@@ -146,4 +167,5 @@ class Sandbox:
         if asked.seconds > 0:
             await self._clock.sleep(asked.seconds)
         program.timers.pop(asked.timer, None)
+        program.busy()
         self._send(Woken(asked.id, asked.timer, self._clock.now()))

@@ -11,8 +11,8 @@ _LENGTH = 4
 
 
 class Start(msgspec.Struct, tag=True, array_like=True, kw_only=True):
-    """Run a program. `work_seconds` and `work_code`: how long the work of an image takes that is not known (None:
-    until it is stopped), and its exit code."""
+    """Run a program. `work_seconds` and `work_code`: how long the work of an image takes that is not known, and its
+    exit code."""
 
     id: int
     argv: list[str]
@@ -21,7 +21,7 @@ class Start(msgspec.Struct, tag=True, array_like=True, kw_only=True):
     root: str
     mounts: dict[str, tuple[str, str]]  # path of the container -> volume, and what of it
     final: bool = True
-    work_seconds: float | None = None
+    work_seconds: float
     work_code: int = 0
 
 
@@ -61,6 +61,12 @@ class Forget(msgspec.Struct, tag=True, array_like=True):
     timer: int
 
 
+class Taken(msgspec.Struct, tag=True, array_like=True):
+    """A signal has had its effect, and it was not the end."""
+
+    id: int
+
+
 class Ended(msgspec.Struct, tag=True, array_like=True):
     """`reason` is empty unless it is a special one, such as OOMKilled."""
 
@@ -70,7 +76,7 @@ class Ended(msgspec.Struct, tag=True, array_like=True):
 
 
 ToWorker = Start | Signal | Woken
-FromWorker = Output | Sleep | Forget | Ended
+FromWorker = Output | Sleep | Forget | Taken | Ended
 
 to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)

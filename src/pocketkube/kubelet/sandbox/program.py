@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from pocketkube.kubelet.container_files import ContainerFiles, Mount
-from pocketkube.kubelet.sandbox.messages import LARGEST_OUTPUT, Ended, Forget, FromWorker, Output, Sleep, Start
+from pocketkube.kubelet.sandbox.messages import LARGEST_OUTPUT, Ended, Forget, FromWorker, Output, Sleep, Start, Taken
 from pocketkube.kubelet.shell.files import Files
 from pocketkube.kubelet.shell.limits import MIB, PER_LINE, PER_MESSAGE, Allowance, OutOfMemoryError, Shared
 from pocketkube.kubelet.shell.programs import Program
@@ -78,7 +78,7 @@ class RunningProgram:
         trap = self._shell.trap
         if trap is None:
             self._end(SIGNALLED + signal.SIGTERM)
-        elif trap:
+        else:
             task = asyncio.create_task(self._run_trap(trap))
             self._traps.add(task)
             task.add_done_callback(self._traps.discard)
@@ -104,15 +104,13 @@ class RunningProgram:
 
     async def _forever(self) -> int:
         """The simulated work of the container."""
-        if self._start.work_seconds is None:
-            await asyncio.get_running_loop().create_future()
-        else:
-            await self._clock.sleep(self._start.work_seconds)
+        await self._clock.sleep(self._start.work_seconds)
         return self._start.work_code
 
     async def _run_trap(self, trap: str) -> None:
         try:
             await self._shell.text(trap, self._streams)
+            await self._send(Taken(self._start.id))
         except Exit as end:
             self._end(end.code)
         except (OutOfMemoryError, MemoryError):

@@ -41,6 +41,7 @@ STDERR = 2
 SHELLS = ("sh", "bash", "ash", "dash")
 LONGEST_ARGUMENT, ALL_ARGUMENTS = 131_072, 2_097_152  # as in the kernel
 _PER_VARIABLE, _PER_CHARACTER_OF_SCRIPT = 200, 40  # bytes
+_PARSING = 50  # times slower than moving text
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("depth", default=0)
 
 
@@ -83,7 +84,7 @@ class Shell:
 
     async def text(self, text: str, streams: Streams) -> int:
         """Parse and run a script."""
-        await self.allowance.step(4 * len(text))
+        await self.allowance.step(_PARSING * len(text))
         try:
             script = parsing.parse(text)
         except parsing.ShellSyntaxError as error:
@@ -177,10 +178,16 @@ class Shell:
 
     async def _command(self, command: Command, streams: Streams) -> int:
         await self.allowance.step()
+        if isinstance(command, Simple | Group):
+            try:
+                streams = await self._redirected(command.redirects, streams)
+            except OSError as error:
+                await streams.err(f"sh: {error.strerror}\n")
+                return 1
         if isinstance(command, Simple):
             return await self._simple(command, streams)
         if isinstance(command, Group):
-            return await self.script(command.body, await self._redirected(command.redirects, streams))
+            return await self.script(command.body, streams)
         if isinstance(command, While):
             return await self._while(command, streams)
         if isinstance(command, For):
@@ -213,7 +220,6 @@ class Shell:
     async def _simple(self, command: Simple, streams: Streams) -> int:
         with self.allowance.holding() as hold:
             argv = [value for word in command.words for value in await self._expand(word, hold)]
-            streams = await self._redirected(command.redirects, streams)
             values = {name: await self._joined(word, hold) for name, word in command.assignments}
             before = {name: self.env.get(name) for name in values}
             for name, value in values.items():

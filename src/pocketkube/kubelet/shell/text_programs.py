@@ -17,6 +17,7 @@ from pocketkube.kubelet.shell.programs import Call, Program
 from pocketkube.kubelet.shell.streams import CHUNK
 
 _PATTERN_MEMORY = MIB
+_MATCHING, _SORTING = 8, 50  # times slower than moving text
 _PER_LINE = 64  # bytes of a line in memory besides its text
 
 
@@ -46,7 +47,7 @@ async def grep(call: Call) -> int:
         return 2
     found = 0
     async for line in call.lines(words[1:]):
-        await call.allowance.step(len(line))
+        await call.allowance.step(_MATCHING * len(line))
         if bool(wanted.search(line)) == ("v" in flags):
             continue
         found += 1
@@ -114,7 +115,7 @@ async def sort(call: Call) -> int:
         async for line in call.lines(call.words()):
             hold(len(line) + _PER_LINE)
             kept.append(line)
-        await call.allowance.step(sum(len(line) for line in kept))
+        await call.allowance.step(_SORTING * len(kept))
         for line in sorted(kept, reverse="r" in call.flags()):
             await call.out(line + "\n")
     return 0
