@@ -105,5 +105,5 @@ GPU_PORTION = "GPU_PORTION"
 CDI_VENDOR_CLASS = "apportion.io/slice"
 CDI_ANNOTATION_PREFIX = "cdi.k8s.io/"
 
-# The image of every plane; on the embedded cluster its containers run as child processes.
-IMAGE_REPOSITORY = "apportion"
+# The image of every plane in the shipped manifests; on the embedded cluster its containers run as child processes.
+IMAGE = "ghcr.io/apportion/apportion:0.1.0"

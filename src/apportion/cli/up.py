@@ -116,7 +116,7 @@ class _Run:
             name=self._state.name,
             port=self._port,
             kubelet=settings,
-            image=connecting.installation().image,
+            installation=connecting.installation(),
         )
         self._note(root=str(cluster.root), kubeconfig=str(self._kubeconfig))
         try:
