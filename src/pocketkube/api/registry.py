@@ -174,7 +174,7 @@ _GROUPS_WITH_SUFFIX = {
 
 # model | plural | scope (N namespaced, C cluster) | short names | subresources | categories | verbs
 # Verbs are left out where a kind has all eight; "create" is a review that is answered and not stored.
-# Kinds that this server could store but not honour (admission policies, API services, priority levels)
+# Kinds that this server could store but not honour (API services, priority levels)
 # are left out on purpose: they would be stored without any effect.
 _TABLE = """
 core_v1.Binding                 | bindings               | N |        |                  |     | create
@@ -226,6 +226,8 @@ storage_v1.VolumeAttachment     | volumeattachments      | C |        | status  
 storage_v1.VolumeAttributesClass | volumeattributesclasses | C | vac   |                  |     |
 admissionregistration_v1.MutatingWebhookConfiguration   | mutatingwebhookconfigurations   | C | | | api-extensions |
 admissionregistration_v1.ValidatingWebhookConfiguration | validatingwebhookconfigurations | C | | | api-extensions |
+admissionregistration_v1.ValidatingAdmissionPolicy        | validatingadmissionpolicies       | C | | status | api-extensions |
+admissionregistration_v1.ValidatingAdmissionPolicyBinding | validatingadmissionpolicybindings | C | | | api-extensions |
 apiextensions_v1.CustomResourceDefinition               | customresourcedefinitions | C | crd crds | status | api-extensions |
 scheduling_v1.PriorityClass     | priorityclasses        | C | pc     |                  |     |
 coordination_v1.Lease           | leases                 | N |        |                  |     |

@@ -174,7 +174,7 @@ class Verbs:
         for item in page.items:
             each = Target(resource, item.key.namespace or route.namespace, item.key.name)
             try:
-                await self._deleter.delete(each, body, options)
+                await self._deleter.delete(each, body, options, of_collection=True)
             except status.ApiStatus as problem:
                 if problem.reason != "NotFound":
                     raise

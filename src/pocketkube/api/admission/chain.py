@@ -3,7 +3,7 @@
     built-in plugins -> mutating webhooks, one after the other by the names of their configurations
         (-> once more, if one of them changed the object: plugins, and the webhooks that ask for it)
     validation (elsewhere)
-    built-in checks -> validating webhooks, all at the same time -> quotas
+    built-in checks -> admission policies -> validating webhooks, all at the same time -> quotas
 
 A webhook that cannot be called or answers nonsense fails the request or is passed over, as its failure
 policy says; a patch that does not apply always fails it.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +21,15 @@ import msgspec
 
 from pocketkube.api import status
 from pocketkube.api.access.rbac import Rbac
+from pocketkube.api.admission import admission_request, match_conditions
 from pocketkube.api.admission.builtin_plugins import Builtin
+from pocketkube.api.admission.policies.policies import Policies
 from pocketkube.api.admission.quota_ledger import QuotaLedger
 from pocketkube.api.admission.webhook_client import CallError, WebhookClient
 from pocketkube.api.admission.webhook_matching import MUTATING, VALIDATING, Hook, Hooks
 from pocketkube.api.content import decoding, defaults
-from pocketkube.api.discovery import resource_lists
-from pocketkube.api.expressions import evaluation
+from pocketkube.api.expressions.authorization import Authorizer
+from pocketkube.api.expressions.evaluation import EvaluationError
 from pocketkube.api.patches import json_patch
 from pocketkube.api.patches.errors import PatchError
 from pocketkube.api.registry import Registry, Resource
@@ -38,7 +39,6 @@ from pocketkube.api.storage.store import Store
 Obj = dict[str, Any]
 
 REVIEW_VERSION = "admission.k8s.io/v1"
-_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
 _LOWEST_FAILURE = 400
 
 
@@ -48,9 +48,11 @@ class AdmissionChain:
     def __init__(
         self, store: Store, registry: Registry, authorizer: Rbac | None = None, *, with_controllers: bool = False
     ) -> None:
+        self._authorizer = authorizer
         self._builtin = Builtin(store, authorizer, with_controllers=with_controllers)
         self._mutating = Hooks(store, registry, MUTATING)
         self._validating = Hooks(store, registry, VALIDATING)
+        self._policies = Policies(store, registry, authorizer)
         self._client = WebhookClient(store)
 
     @property
@@ -86,6 +88,7 @@ class AdmissionChain:
     async def validate(self, attrs: Attributes, obj: Obj | None, old: Obj | None) -> None:
         """Refuses by raising ApiStatus."""
         await self._builtin.validate(attrs, obj, old)
+        self._policies.validate(attrs, obj, old)
         concerned = self._validating.concerned(attrs)
         calls = (self._validate_by(hook, resource, attrs, obj, old) for hook, resource in concerned)
         for outcome in await asyncio.gather(*calls, return_exceptions=True) if concerned else ():
@@ -97,11 +100,11 @@ class AdmissionChain:
         """The changed object, or None if the webhook has nothing to say about it."""
         if not self._mutating.selected(hook, attrs, obj, attrs.old):
             return None
-        response = await self._ask(hook, _request(resource, attrs, obj, attrs.old), attrs)
+        response = await self._ask(hook, admission_request.build(resource, attrs, obj, attrs.old), attrs)
         if response is None or not response.operations:
             return None
         try:
-            patched = json_patch.apply(_as(resource, obj), response.operations)
+            patched = json_patch.apply(admission_request.in_version(resource, obj), response.operations)
         except (PatchError, RecursionError) as problem:
             raise status.internal(str(problem)) from None
         return _settled(attrs, hook, patched)
@@ -110,11 +113,11 @@ class AdmissionChain:
         self, hook: Hook, resource: Resource, attrs: Attributes, obj: Obj | None, old: Obj | None
     ) -> None:
         if self._validating.selected(hook, attrs, obj, old):
-            await self._ask(hook, _request(resource, attrs, obj, old), attrs, may_patch=False)
+            await self._ask(hook, admission_request.build(resource, attrs, obj, old), attrs, may_patch=False)
 
     async def _ask(self, hook: Hook, request: Obj, attrs: Attributes, *, may_patch: bool = True) -> Answer | None:
         """The answer of a webhook that allows the request; None if it was not asked or is passed over."""
-        if not _conditions_hold(hook, request, attrs):
+        if not self._conditions_hold(hook, request, attrs):
             return None
         if attrs.dry_run and not hook.dry_run_safe:
             raise status.bad_request(f"admission webhook {_quoted(hook.name)} does not support dry run")
@@ -130,6 +133,18 @@ class AdmissionChain:
         if not answer.allowed:
             raise _denial(hook, answer.status)
         return answer
+
+    def _conditions_hold(self, hook: Hook, request: Obj, attrs: Attributes) -> bool:
+        if not hook.conditions:
+            return True
+        authorizer = Authorizer.of(self._authorizer, attrs)
+        values = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
+        try:
+            return match_conditions.hold(hook.conditions, {**values, "authorizer": authorizer})
+        except EvaluationError as problem:
+            if hook.ignore_failures:
+                return False
+            raise status.forbidden(attrs.resource, attrs.name, str(problem)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,43 +191,6 @@ def _operations(response: Obj, *, may_patch: bool) -> list[Any]:
         raise CallError(f"received undecodable patch in webhook response: {problem}") from None
 
 
-def _request(resource: Resource, attrs: Attributes, obj: Obj | None, old: Obj | None) -> Obj:
-    own, asked = attrs.resource, resource
-    kind = {"group": asked.group, "version": asked.version, "kind": asked.kind}
-    request_kind = {"group": own.group, "version": own.version, "kind": own.kind}
-    if obj is not None and attrs.subresource and obj.get("kind") != own.kind:  # a Binding, an Eviction
-        group, version, name, _ = resource_lists.subresource_facts(own, attrs.subresource)
-        kind = request_kind = {"group": group, "version": version, "kind": name}
-        obj = {"kind": name, "apiVersion": f"{group}/{version}" if group else version, **obj}
-    found: Obj = {
-        "uid": str(uuid.uuid4()),
-        "kind": kind,
-        "resource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
-        "requestKind": request_kind,
-        "requestResource": {"group": own.group, "version": own.version, "resource": own.plural},
-        "operation": attrs.operation,
-        "userInfo": attrs.user.to_dict(),
-        "object": _as(asked, obj) if obj is not None else None,
-        "oldObject": _as(asked, old) if old is not None else None,
-        "dryRun": attrs.dry_run,
-        "options": {"kind": _OPTIONS.get(attrs.operation, ""), "apiVersion": "meta.k8s.io/v1", **attrs.options},
-    }
-    if attrs.subresource:
-        found["subResource"] = found["requestSubResource"] = attrs.subresource
-    if attrs.name:
-        found["name"] = attrs.name
-    if attrs.namespace:
-        found["namespace"] = attrs.namespace
-    return found
-
-
-def _as(resource: Resource, obj: Obj) -> Obj:
-    """The object in the version that a webhook asked for."""
-    if obj.get("kind") != resource.kind or obj.get("apiVersion") == resource.api_version:
-        return obj
-    return {**obj, "apiVersion": resource.api_version}
-
-
 def _settled(attrs: Attributes, hook: Hook, patched: Any) -> Obj:
     """A patched object, read and completed as if a user had sent it."""
     if not isinstance(patched, dict) or not isinstance(patched.get("metadata") or {}, dict):
@@ -228,21 +206,6 @@ def _settled(attrs: Attributes, hook: Hook, patched: Any) -> Obj:
     obj.setdefault("metadata", {})
     defaults.apply(attrs.resource, obj)
     return obj
-
-
-def _conditions_hold(hook: Hook, request: Obj, attrs: Attributes) -> bool:
-    """All conditions are true. One that is false decides, whatever errors the others end with."""
-    problems: list[str] = []
-    values = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
-    for _, program in hook.conditions:
-        try:
-            if not program.is_true(values):
-                return False
-        except evaluation.EvaluationError as error:
-            problems.append(f"expression '{program.text}' resulted in error: {error}")
-    if problems and not hook.ignore_failures:
-        raise status.forbidden(attrs.resource, attrs.name, ", ".join(problems))
-    return not problems
 
 
 def _bad_answer(why: str) -> CallError:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketkube.api.expressions import evaluation
+from pocketkube.api.admission import expression_variables
+from pocketkube.api.expressions.evaluation import CompiledExpression
 from pocketkube.api.registry import Registry, Resource
 from pocketkube.api.request_attributes import Attributes
 from pocketkube.api.storage.selectors import from_label_selector
@@ -16,7 +17,6 @@ Obj = dict[str, Any]
 
 MUTATING = Bucket("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 VALIDATING = Bucket("admissionregistration.k8s.io", "validatingwebhookconfigurations")
-CONDITION_VARIABLES = ("object", "oldObject", "request")
 
 _NAMESPACES = Bucket("", "namespaces")
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
@@ -71,7 +71,7 @@ class Hook:
     ignore_failures: bool
     selects_namespace: Callable[[Mapping[str, str]], bool]
     selects_object: Callable[[Mapping[str, str]], bool]
-    conditions: tuple[tuple[str, evaluation.CompiledExpression], ...]
+    conditions: tuple[CompiledExpression, ...]
     timeout: int
     dry_run_safe: bool
     versions: tuple[str, ...]
@@ -79,10 +79,8 @@ class Hook:
 
     @classmethod
     def read(cls, configuration: str, hook: Mapping[str, Any]) -> Hook:
-        conditions = tuple(
-            (each["name"], evaluation.compile_expression(each["expression"], CONDITION_VARIABLES))
-            for each in hook.get("matchConditions") or ()
-        )
+        compiler = expression_variables.Compiler(with_params=False)
+        conditions = tuple(compiler.condition(each["expression"]) for each in hook.get("matchConditions") or ())
         return cls(
             configuration=configuration,
             name=hook.get("name", ""),

@@ -214,6 +214,26 @@ def _mutating_webhooks(obj: Obj) -> None:
         hook.setdefault("reinvocationPolicy", "Never")
 
 
+def _policy(obj: Obj) -> None:
+    spec = _spec(obj)
+    spec.setdefault("failurePolicy", "Fail")
+    _match_resources(spec.get("matchConstraints"))
+
+
+def _policy_binding(obj: Obj) -> None:
+    _match_resources(_spec(obj).get("matchResources"))
+
+
+def _match_resources(match: Obj | None) -> None:
+    if match is None:
+        return
+    match.setdefault("matchPolicy", "Equivalent")
+    match.setdefault("namespaceSelector", {})
+    match.setdefault("objectSelector", {})
+    for rule in (*(match.get("resourceRules") or ()), *(match.get("excludeResourceRules") or ())):
+        rule.setdefault("scope", "*")
+
+
 def _definition(obj: Obj) -> None:
     spec = _spec(obj)
     names = spec.setdefault("names", {})
@@ -310,6 +330,8 @@ def _template(spec: Obj) -> None:
 _FILLERS: dict[str, Callable[[Obj], None]] = {
     "admissionregistration_v1.MutatingWebhookConfiguration": _mutating_webhooks,
     "admissionregistration_v1.ValidatingWebhookConfiguration": _webhooks,
+    "admissionregistration_v1.ValidatingAdmissionPolicy": _policy,
+    "admissionregistration_v1.ValidatingAdmissionPolicyBinding": _policy_binding,
     "apiextensions_v1.CustomResourceDefinition": _definition,
     "apps_v1.DaemonSet": _daemon_set,
     "apps_v1.Deployment": _deployment,

@@ -12,27 +12,45 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketkube.api.expressions import functions, optional_values, parser, timestamps
+from pocketkube.api.expressions import authorization, functions, optional_values, parser, timestamps
 from pocketkube.api.expressions.functions import EvaluationError, is_int, no_overload
+from pocketkube.api.expressions.lazy_fields import LazyFields
 from pocketkube.api.expressions.operators import OPERATORS
 from pocketkube.api.expressions.optional_values import Optional
 from pocketkube.api.expressions.parser import CelSyntaxError, ExpressionNode
 
-__all__ = ["CelSyntaxError", "CompiledExpression", "EvaluationError", "NotBoolError", "compile_expression"]
+__all__ = [
+    "CelSyntaxError",
+    "CompiledExpression",
+    "EvaluationError",
+    "NotBoolError",
+    "StepBudget",
+    "compile_expression",
+]
 
 MOST_STEPS = 200_000
 
 Values = dict[str, Any]
 
 
+class StepBudget:
+    """How many steps several expressions may take together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+
 class _Scope:
-    """The values of names, and how many steps are left."""
+    """The values of names, and how many steps are left: of the expression itself, and of all that share the budget."""
 
-    __slots__ = ("steps", "values")
+    __slots__ = ("budget", "steps", "values")
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, budget: StepBudget | None) -> None:
         self.values = values
         self.steps = MOST_STEPS
+        self.budget = budget or StepBudget(MOST_STEPS)
 
 
 Code = Callable[[_Scope], Any]
@@ -45,15 +63,15 @@ class CompiledExpression:
     text: str
     code: Code
 
-    def evaluate(self, values: Mapping[str, Any]) -> Any:
+    def evaluate(self, values: Mapping[str, Any], budget: StepBudget | None = None) -> Any:
         try:
-            return self.code(_Scope(dict(values)))
+            return self.code(_Scope(dict(values), budget))
         except RecursionError:
             raise EvaluationError("the expression is nested too deep") from None
 
-    def is_true(self, values: Mapping[str, Any]) -> bool:
+    def is_true(self, values: Mapping[str, Any], budget: StepBudget | None = None) -> bool:
         """The value of an expression that must be a bool."""
-        result = self.evaluate(values)
+        result = self.evaluate(values, budget)
         if not isinstance(result, bool):
             raise EvaluationError(f"expected bool, got {functions.type_name(result)}")
         return result
@@ -261,13 +279,13 @@ class _Compiler:
 
 
 _FUNCTIONS = functions.FUNCTIONS | timestamps.FUNCTIONS | optional_values.FUNCTIONS
-_METHODS = functions.METHODS | timestamps.METHODS | optional_values.METHODS
+_METHODS = functions.METHODS | timestamps.METHODS | optional_values.METHODS | authorization.METHODS
 _ARITHMETIC = frozenset("+-*/%")
 _PLAIN = frozenset({"int", "uint", "double", "string", "bool", "list", "map"})
 # What a real API server knows and this one cannot evaluate.
 _BEYOND_US = frozenset(
     {
-        *("authorizer", "namespaceObject", "sets", "strings", "format", "url", "isURL", "ip", "isIP", "cidr", "isCIDR"),
+        *("sets", "strings", "format", "url", "isURL", "ip", "isIP", "cidr", "isCIDR"),
         *("semver", "isSemver", "type", "bytes", "optMap", "optFlatMap", "transformMap", "transformList"),
     }
 )
@@ -327,7 +345,8 @@ def _logic(every: bool, parts: tuple[Code, ...]) -> Code:  # noqa: FBT001  the o
 
 def _step(scope: _Scope) -> None:
     scope.steps -= 1
-    if scope.steps < 0:
+    scope.budget.left -= 1
+    if scope.steps < 0 or scope.budget.left < 0:
         raise EvaluationError("operation cancelled: actual cost limit exceeded")
 
 
@@ -341,13 +360,23 @@ def _field(value: Any, name: str) -> Any:
     if isinstance(value, Optional):
         return optional_values.selected(value, name)
     if not isinstance(value, dict):
-        raise EvaluationError(f"no such key: {name}")
+        return _field_of_other(value, name)
     if name not in value:
         raise EvaluationError(f"no such key: {name}")
     return value[name]
 
 
+def _field_of_other(value: Any, name: str) -> Any:
+    if isinstance(value, LazyFields) and name in value.names:
+        return value.read(name)
+    if isinstance(value, authorization.VALUES):
+        return authorization.field(value, name)
+    raise EvaluationError(f"no such key: {name}")
+
+
 def _has(value: Any, name: str) -> bool:
+    if isinstance(value, LazyFields):
+        return name in value.names
     if not isinstance(value, dict):
         raise EvaluationError(f"no such key: {name}")
     return value.get(name) is not None

@@ -32,12 +32,18 @@ class Deleter:
         self._admission = admission
         self._clock = clock
 
-    async def delete(self, target: Target, body: Obj, options: Options) -> tuple[int, Obj]:
-        """Code and answer: the object while it is still there or was, else a Status of success."""
+    async def delete(
+        self, target: Target, body: Obj, options: Options, *, of_collection: bool = False
+    ) -> tuple[int, Obj]:
+        """Code and answer: the object while it is still there or was, else a Status of success.
+
+        `of_collection`: the request named no object, and admission is told none.
+        """
         resource = target.resource
         check_options(body)
+        name = "" if of_collection else target.name
         attrs = Attributes(
-            "DELETE", resource, "", target.namespace, target.name, options.user, options.dry_run, body, options.warnings
+            "DELETE", resource, "", target.namespace, name, options.user, options.dry_run, body, options.warnings
         )
         for _ in range(ATTEMPTS):
             current = self._current(target)

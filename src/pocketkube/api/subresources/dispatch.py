@@ -68,7 +68,7 @@ class Subresources:
         body = media_types.decode_object(request.body, media_types.media_of(request.headers))
         body = _typed(_KINDS.get(route.subresource, "Binding"), body)
         if route.subresource == "token":
-            return rendering.answer(await self._token(route, body), accept, code=201)
+            return with_warnings(rendering.answer(await self._token(route, body, options), accept, code=201), options)
         answer = await self._move(route, body, options)
         return with_warnings(rendering.answer(answer, accept, code=201), options)
 
@@ -86,8 +86,9 @@ class Subresources:
             return await self._evictions.evict(where, body, options)
         return await binding.bind(self._writer, where, body, options, self._clock)
 
-    async def _token(self, route: Route, body: Obj) -> Obj:
+    async def _token(self, route: Route, body: Obj, options: Options) -> Obj:
         self._object(route)
+        await self._writer.admit("CREATE", target(route), body, options)
         if self.token_source is None:
             raise status.ApiStatus(503, "ServiceUnavailable", "this server issues no tokens", {})
         return await self.token_source(target(route), body)

@@ -14,6 +14,7 @@ Row = Callable[[Obj, datetime], list[Any]]
 NONE = "<none>"
 UNSET = "<unset>"
 UNKNOWN = "<unknown>"
+UNSET = "<unset>"
 _SHOWN = 3
 
 

@@ -29,6 +29,8 @@ COLUMNS: dict[str, str] = {
     "core_v1.ServiceAccount": "Name,Secrets,Age",
     "admissionregistration_v1.MutatingWebhookConfiguration": "Name,Webhooks:integer,Age",
     "admissionregistration_v1.ValidatingWebhookConfiguration": "Name,Webhooks:integer,Age",
+    "admissionregistration_v1.ValidatingAdmissionPolicy": "Name,Validations:integer,ParamKind,Age",
+    "admissionregistration_v1.ValidatingAdmissionPolicyBinding": "Name,PolicyName,ParamRef,Age",
     "certificates_v1.CertificateSigningRequest": "Name,Age,SignerName,Requestor,RequestedDuration,Condition",
     "coordination_v1.Lease": "Name,Holder,Age",
     "node_v1.RuntimeClass": "Name,Handler,Age",
@@ -175,6 +177,24 @@ def _quota(obj: Obj, now: datetime) -> list[Any]:
     return [cells.name(obj), *columns, cells.age(obj, now)]
 
 
+def _policy(obj: Obj, now: datetime) -> list[Any]:
+    spec = cells.part(obj, "spec")
+    kind = spec.get("paramKind")
+    shown = f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else cells.UNSET
+    return [cells.name(obj), len(spec.get("validations") or ()), shown, cells.age(obj, now)]
+
+
+def _policy_binding(obj: Obj, now: datetime) -> list[Any]:
+    spec = cells.part(obj, "spec")
+    reference = spec.get("paramRef")
+    shown = cells.UNSET
+    if reference is not None and reference.get("name"):
+        shown = f"{reference.get('namespace') or '*'}/{reference['name']}"
+    elif reference is not None:
+        shown = f"{reference.get('namespace') or '*'}/{reference.get('selector')}"
+    return [cells.name(obj), spec.get("policyName", ""), shown, cells.age(obj, now)]
+
+
 def _webhooks(obj: Obj, now: datetime) -> list[Any]:
     return [cells.name(obj), len(obj.get("webhooks") or ()), cells.age(obj, now)]
 
@@ -293,6 +313,8 @@ ROWS: dict[str, Row] = {
     "core_v1.ServiceAccount": _service_account,
     "admissionregistration_v1.MutatingWebhookConfiguration": _webhooks,
     "admissionregistration_v1.ValidatingWebhookConfiguration": _webhooks,
+    "admissionregistration_v1.ValidatingAdmissionPolicy": _policy,
+    "admissionregistration_v1.ValidatingAdmissionPolicyBinding": _policy_binding,
     "certificates_v1.CertificateSigningRequest": _signing_request,
     "coordination_v1.Lease": _lease,
     "node_v1.RuntimeClass": _runtime_class,

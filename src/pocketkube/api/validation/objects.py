@@ -11,7 +11,7 @@ from typing import Any
 
 from pocketkube.api.registry import Resource
 from pocketkube.api.status import Cause
-from pocketkube.api.validation import name_rules, network, pods, webhooks, workloads
+from pocketkube.api.validation import name_rules, network, pods, policies, webhooks, workloads
 from pocketkube.api.validation import other_kinds as objects
 from pocketkube.api.validation.problems import Problems
 from pocketkube.api.validation.selectors import labels
@@ -118,6 +118,8 @@ def _namespace_name(name: str) -> tuple[str, ...]:
 _RULES: dict[str, Check] = {
     "admissionregistration_v1.MutatingWebhookConfiguration": webhooks.mutating,
     "admissionregistration_v1.ValidatingWebhookConfiguration": webhooks.validating,
+    "admissionregistration_v1.ValidatingAdmissionPolicy": policies.policy,
+    "admissionregistration_v1.ValidatingAdmissionPolicyBinding": policies.binding,
     "apps_v1.DaemonSet": workloads.daemon_set,
     "apps_v1.Deployment": workloads.deployment,
     "apps_v1.ReplicaSet": workloads.replica_set,

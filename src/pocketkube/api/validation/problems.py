@@ -50,6 +50,9 @@ class Problems:
     def too_long(self, path: str, limit: int) -> None:
         self._add(path, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
+    def too_many(self, path: str, count: int, limit: int) -> None:
+        self._add(path, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} items")
+
     def one_of(self, path: str, value: Any, supported: Collection[str], *, required: bool = True) -> None:
         """A value from a closed set; an empty one is missing."""
         if not value:

@@ -6,18 +6,15 @@ from typing import Any
 
 from yarl import URL
 
-from pocketkube.api.admission.webhook_matching import CONDITION_VARIABLES
-from pocketkube.api.expressions import evaluation
-from pocketkube.api.validation import name_rules, problems
+from pocketkube.api.admission.expression_variables import Compiler
+from pocketkube.api.validation import match_rules, name_rules, problems
 from pocketkube.api.validation.problems import Problems
 from pocketkube.api.validation.selectors import label_selector
 
 Obj = dict[str, Any]
 
 LONGEST_TIMEOUT_SECONDS = 30
-MOST_CONDITIONS = 64
 _SEGMENTS = 3
-_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _VERSIONS = ("v1", "v1beta1")
 
 
@@ -47,7 +44,7 @@ def _webhook(found: Problems, path: str, hook: Obj) -> None:
         found.invalid(f"{path}.name", name, "should be a domain with at least three segments separated by dots")
     _review_versions(found, f"{path}.admissionReviewVersions", hook.get("admissionReviewVersions") or [])
     for rule_index, rule in enumerate(hook.get("rules") or ()):
-        _rule(found, f"{path}.rules[{rule_index}]", rule)
+        match_rules.rule(found, f"{path}.rules[{rule_index}]", rule)
     for field, supported in (("failurePolicy", ("Fail", "Ignore")), ("matchPolicy", ("Equivalent", "Exact"))):
         found.one_of(f"{path}.{field}", hook.get(field), supported, required=False)
     effects = hook.get("sideEffects")
@@ -62,7 +59,8 @@ def _webhook(found: Problems, path: str, hook: Obj) -> None:
     for field in ("namespaceSelector", "objectSelector"):
         label_selector(found, f"{path}.{field}", hook.get(field) or {})
     _client(found, f"{path}.clientConfig", hook.get("clientConfig") or {})
-    _conditions(found, f"{path}.matchConditions", hook.get("matchConditions") or [])
+    conditions = hook.get("matchConditions") or []
+    match_rules.conditions(found, f"{path}.matchConditions", conditions, Compiler(with_params=False))
 
 
 def _review_versions(found: Problems, path: str, versions: list[str]) -> None:
@@ -70,19 +68,6 @@ def _review_versions(found: Problems, path: str, versions: list[str]) -> None:
         found.required(path, f"must specify one of {', '.join(_VERSIONS)}")
     elif not set(versions) & set(_VERSIONS):
         found.invalid(path, versions, f"must include at least one of {', '.join(_VERSIONS)}")
-
-
-def _rule(found: Problems, path: str, rule: Obj) -> None:
-    for field in ("operations", "apiGroups", "apiVersions", "resources"):
-        values = rule.get(field) or []
-        if not values:
-            found.required(f"{path}.{field}")
-        elif "*" in values and len(values) > 1 and field != "resources":
-            found.invalid(f"{path}.{field}", values, f"if '*' is present, must not specify other {field}")
-        elif field == "operations":
-            for index, operation in enumerate(values):
-                found.one_of(f"{path}.operations[{index}]", operation, _OPERATIONS)
-    found.one_of(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced"), required=False)
 
 
 def _client(found: Problems, path: str, client: Obj) -> None:
@@ -134,31 +119,3 @@ def _url(found: Problems, path: str, text: str) -> None:
     ):
         if given:
             found.invalid(path, given, f"{part} are not permitted in the URL")
-
-
-def _conditions(found: Problems, path: str, conditions: list[Obj]) -> None:
-    if len(conditions) > MOST_CONDITIONS:
-        found.invalid(path, len(conditions), f"must have at most {MOST_CONDITIONS} items")
-    names: set[str] = set()
-    for index, condition in enumerate(conditions):
-        here, name, text = f"{path}[{index}]", condition.get("name") or "", (condition.get("expression") or "").strip()
-        if not text:
-            found.required(f"{here}.expression")
-        else:
-            _expression(found, f"{here}.expression", text)
-        if not name:
-            found.required(f"{here}.name")
-        else:
-            found.all_of(f"{here}.name", name, name_rules.qualified_name(name))
-            if name in names:
-                found.duplicate(f"{here}.name", name)
-        names.add(name)
-
-
-def _expression(found: Problems, path: str, text: str) -> None:
-    try:
-        evaluation.compile_expression(text, CONDITION_VARIABLES)
-    except evaluation.NotBoolError as problem:
-        found.invalid(path, text, str(problem))
-    except evaluation.CelSyntaxError as problem:
-        found.invalid(path, text, f"compilation failed: {problem}")
