@@ -47,9 +47,7 @@ def mounted_at(path: str) -> Json:
 
 def block_device(path: str) -> Json:
     claim = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
-    return pod(
-        "story", containers=[container(volumeDevices=[{"name": "disk", "devicePath": path}])], volumes=[claim]
-    )
+    return pod("story", containers=[container(volumeDevices=[{"name": "disk", "devicePath": path}])], volumes=[claim])
 
 
 def _env(name: str, value: str) -> Door:
@@ -193,12 +191,6 @@ RUNTIME_CLASSES = {
         "spec.runtimeClassName: 'nvidia': spec.containers[main] requests no GPU",
         "remove runtimeClassName",
     ),
-    "no gpu by number": Door(
-        pod("story", containers=[container(limits={"nvidia.com/gpu": "0"})], runtimeClassName="nvidia"),
-        "spec.runtimeClassName: 'nvidia': spec.containers[main] requests no GPU",
-        "NVIDIA_VISIBLE_DEVICES to void",
-        sent=True,
-    ),
     "share without effect": Door(
         pod("story", containers=[container()], runtimeClassName="nvidia", annotations={"gpu-fraction": "0.5"}),
         "spec.runtimeClassName: 'nvidia': spec.containers[main] requests no GPU",
@@ -222,7 +214,9 @@ DOORS = {
 HARMLESS: dict[str, Json] = {
     "void": with_env(variable(VISIBLE, "void")),
     "none": with_env(variable(VISIBLE, "none"), variable("NVIDIA_DRIVER_CAPABILITIES", "all")),
-    "other variables": with_env(variable("MY_NVIDIA_VISIBLE_DEVICES", "all"), variable("nvidia_visible_devices", "all")),
+    "other variables": with_env(
+        variable("MY_NVIDIA_VISIBLE_DEVICES", "all"), variable("nvidia_visible_devices", "all")
+    ),
     "other annotation": pod("story", containers=[container()], annotations={"example.com/cdi.k8s.io": "x"}),
     "other cri-o device": pod(
         "story", containers=[container()], annotations={"io.kubernetes.cri-o.Devices": "/dev/fuse"}

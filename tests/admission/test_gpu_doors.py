@@ -12,17 +12,16 @@ import pytest
 import yaml
 
 from apportion import manifests
-from apportion.apis import names
+from tests.admission import webhook_service
 from tests.admission.accounts import separate_cluster
 from tests.admission.gpu_doors import DOORS, HARMLESS, MEMORY, REVIEWED, VISIBLE, Door, variable
-from tests.admission.test_called_by_api_servers import webhook
 from tests.builders.pods import container, pod
 from tests.environments.api import RefusedError
 from tests.environments.cluster import Cluster
 from tests.environments.waiting import until
 
 pytestmark = pytest.mark.kubectl
-__all__ = ["separate_cluster", "webhook"]  # fixtures, found by name
+__all__ = ["separate_cluster"]  # a fixture, found by name
 
 Json = dict[str, Any]
 
@@ -81,81 +80,9 @@ def test_t05_an_outage_of_the_webhook_opens_no_door_and_stops_no_harmless_pod(
         assert "failed calling webhook" in refusal(installed, workspace, body), case
 
 
-def test_t05_d04_each_door_is_refused_with_field_value_and_fix(
-    installed: Cluster, workspace: str, webhook: None
-) -> None:
-    del webhook
-    said = {case: refusal(installed, workspace, door.body) for case, door in DOORS.items()}
-    assert [f"{case}: {said[case] or 'admitted'}" for case, door in DOORS.items() if not explains(door, said[case])] == []
-    legitimate = HARMLESS | REVIEWED
-    admitted = {case: refusal(installed, workspace, body) for case, body in legitimate.items()}
-    assert [f"{case}: {text}" for case, text in admitted.items() if text] == []
-
-
-def test_t05_d02_variables_from_elsewhere_select_no_gpu(
-    installed: Cluster, workspace: str, webhook: None, tmp_path: Path
-) -> None:
-    del webhook
-    source = {"configMapRef": {"name": "devices"}}
-    prefixed = {"secretRef": {"name": "devices"}, "prefix": "NVIDIA_"}
-    manifest = pod(
-        "story",
-        namespace=workspace,
-        containers=[
-            container(envFrom=[source]),
-            container("second", envFrom=[prefixed], env=[variable("A", "b")]),
-            container("own", envFrom=[source], env=[variable(VISIBLE, "none")]),
-            container("plain"),
-            container("slice", envFrom=[source], limits={"mig.das.com/1g.5gb": "1"}),
-        ],
-        init=[container("first", envFrom=[source], limits={"nvidia.com/gpu": "0"})],
-    )
-    file = tmp_path / "pod.yaml"
-    file.write_text(yaml.safe_dump(manifest))
-    installed.kubectl("apply", "-f", str(file))
-    live = installed.api.get(f"/api/v1/namespaces/{workspace}/pods/story")
-    assert environment(live) == {
-        "first": {VISIBLE: "void"},
-        "main": {VISIBLE: "void"},
-        "second": {"A": "b", VISIBLE: "void"},
-        "own": {VISIBLE: "none"},
-        "plain": {},
-        "slice": {},
-    }
-    installed.kubectl("apply", "-f", str(file))
-    installed.kubectl("apply", "-f", str(file), "--server-side", "--force-conflicts")
-    path = f"/api/v1/namespaces/{workspace}/pods/story"
-    installed.api.send("PUT", path, manifest | {"spec": live["spec"] | {"containers": as_written(live, manifest)}})
-    assert installed.api.get(path)["spec"] == live["spec"]
-
-
-def test_t05_d02_pods_with_variables_from_elsewhere_start_during_an_outage(
-    installed: Cluster, workspace: str
-) -> None:
+def test_t05_d02_pods_with_variables_from_elsewhere_start_during_an_outage(installed: Cluster, workspace: str) -> None:
     body = pod("story", containers=[container(envFrom=[{"configMapRef": {"name": "settings"}}])])
     assert refusal(installed, workspace, body) == ""
-
-
-def test_t05_updates_and_ephemeral_containers_open_no_door(installed: Cluster, workspace: str, webhook: None) -> None:
-    del webhook
-    volumes = [{"name": "null", "hostPath": {"path": "/dev/null"}}]
-    path = create(installed, workspace, pod("later", containers=[container()], volumes=volumes))
-    annotation = {"metadata": {"annotations": {"cdi.k8s.io/mine": "nvidia.com/gpu=all"}}}
-    with pytest.raises(RefusedError, match=r"metadata.annotations\[cdi.k8s.io/mine\]: 'nvidia.com/gpu=all'"):
-        installed.api.send("PATCH", path, annotation, MERGE)
-    installed.api.send("PATCH", path, {"metadata": {"annotations": {"example.com/mine": "yes"}}}, MERGE)
-    refused = {
-        f"spec.ephemeralContainers\\[debug\\].env\\[{VISIBLE}\\]: 'all'": {"env": [variable(VISIBLE, "all")]},
-        r"spec.ephemeralContainers\[debug\].volumeMounts\[null\].mountPath": {
-            "volumeMounts": [{"name": "null", "mountPath": "/var/run/nvidia-container-devices/all"}]
-        },
-    }
-    for said, part in refused.items():
-        with pytest.raises(RefusedError, match=said):
-            debug(installed, path, {"name": "debug", **part})
-    debug(installed, path, {"name": "debug", "envFrom": [{"configMapRef": {"name": "devices"}}]})
-    debug(installed, path, {"name": "again", "env": [variable(VISIBLE, "void")]})
-    assert environment(installed.api.get(path)) == {"main": {}, "debug": {VISIBLE: "void"}, "again": {VISIBLE: "void"}}
 
 
 def test_t05_a_pod_from_before_the_installation_can_still_be_changed_and_deleted(
@@ -207,12 +134,86 @@ def test_t05_only_administrators_exempt_a_namespace(installed: Cluster, workspac
     installed.kubectl("delete", "namespace", f"{workspace}-x", "--wait=false")
 
 
-def test_t05_m02_jobs_hold_no_memory_without_a_slice(installed: Cluster, workspace: str, webhook: None) -> None:
-    del webhook
-    spec = MEMORY["memory alone"].body["spec"]
-    with pytest.raises(RefusedError, match=r"container main: resources.limits\[gpu.das.com/mem\]: '40'"):
-        job(installed, workspace, spec)
-    job(installed, workspace, {"containers": [container(limits={"nvidia.com/mig-1g.5gb": "2"})]})
+@pytest.fixture(scope="class")
+def webhook(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with webhook_service.running(installed, tmp_path_factory.mktemp("webhook")):
+        yield
+
+
+@pytest.mark.usefixtures("webhook")
+class TestWithWebhook:
+    def test_t05_d04_each_door_is_refused_with_field_value_and_fix(self, installed: Cluster, workspace: str) -> None:
+        said = {case: refusal(installed, workspace, door.body) for case, door in DOORS.items()}
+        unexplained = {case: said[case] for case, door in DOORS.items() if not explains(door, said[case])}
+        assert unexplained == {}
+        legitimate = HARMLESS | REVIEWED
+        admitted = {case: refusal(installed, workspace, body) for case, body in legitimate.items()}
+        assert [f"{case}: {text}" for case, text in admitted.items() if text] == []
+
+    def test_t05_d02_variables_from_elsewhere_select_no_gpu(
+        self, installed: Cluster, workspace: str, tmp_path: Path
+    ) -> None:
+        source = {"configMapRef": {"name": "devices"}}
+        prefixed = {"secretRef": {"name": "devices"}, "prefix": "NVIDIA_"}
+        manifest = pod(
+            "story",
+            namespace=workspace,
+            containers=[
+                container(envFrom=[source]),
+                container("second", envFrom=[prefixed], env=[variable("A", "b")]),
+                container("own", envFrom=[source], env=[variable(VISIBLE, "none")]),
+                container("plain"),
+                container("slice", envFrom=[source], limits={"mig.das.com/1g.5gb": "1"}),
+            ],
+            init=[container("first", envFrom=[source], limits={"nvidia.com/gpu": "0"})],
+        )
+        file = tmp_path / "pod.yaml"
+        file.write_text(yaml.safe_dump(manifest))
+        installed.kubectl("apply", "-f", str(file))
+        live = installed.api.get(f"/api/v1/namespaces/{workspace}/pods/story")
+        assert environment(live) == {
+            "first": {VISIBLE: "void"},
+            "main": {VISIBLE: "void"},
+            "second": {"A": "b", VISIBLE: "void"},
+            "own": {VISIBLE: "none"},
+            "plain": {},
+            "slice": {},
+        }
+        installed.kubectl("apply", "-f", str(file))
+        installed.kubectl("apply", "-f", str(file), "--server-side", "--force-conflicts")
+        path = f"/api/v1/namespaces/{workspace}/pods/story"
+        installed.api.send("PUT", path, manifest | {"spec": live["spec"] | {"containers": as_written(live, manifest)}})
+        assert installed.api.get(path)["spec"] == live["spec"]
+
+    def test_t05_updates_and_ephemeral_containers_open_no_door(self, installed: Cluster, workspace: str) -> None:
+        volumes = [{"name": "null", "hostPath": {"path": "/dev/null"}}]
+        path = create(installed, workspace, pod("later", containers=[container()], volumes=volumes))
+        annotation = {"metadata": {"annotations": {"cdi.k8s.io/mine": "nvidia.com/gpu=all"}}}
+        with pytest.raises(RefusedError, match=r"metadata.annotations\[cdi.k8s.io/mine\]: 'nvidia.com/gpu=all'"):
+            installed.api.send("PATCH", path, annotation, MERGE)
+        installed.api.send("PATCH", path, {"metadata": {"annotations": {"example.com/mine": "yes"}}}, MERGE)
+        refused = {
+            f"spec.ephemeralContainers\\[debug\\].env\\[{VISIBLE}\\]: 'all'": {"env": [variable(VISIBLE, "all")]},
+            r"spec.ephemeralContainers\[debug\].volumeMounts\[null\].mountPath": {
+                "volumeMounts": [{"name": "null", "mountPath": "/var/run/nvidia-container-devices/all"}]
+            },
+        }
+        for said, part in refused.items():
+            with pytest.raises(RefusedError, match=said):
+                debug(installed, path, {"name": "debug", **part})
+        debug(installed, path, {"name": "debug", "envFrom": [{"configMapRef": {"name": "devices"}}]})
+        debug(installed, path, {"name": "again", "env": [variable(VISIBLE, "void")]})
+        assert environment(installed.api.get(path)) == {
+            "main": {},
+            "debug": {VISIBLE: "void"},
+            "again": {VISIBLE: "void"},
+        }
+
+    def test_t05_m02_jobs_hold_no_memory_without_a_slice(self, installed: Cluster, workspace: str) -> None:
+        spec = MEMORY["memory alone"].body["spec"]
+        with pytest.raises(RefusedError, match=r"container main: resources.limits\[gpu.das.com/mem\]: '40'"):
+            job(installed, workspace, spec)
+        job(installed, workspace, {"containers": [container(limits={"nvidia.com/mig-1g.5gb": "2"})]})
 
 
 def refusal(cluster: Cluster, where: str, body: Json) -> str:
@@ -249,9 +250,7 @@ def job(cluster: Cluster, where: str, spec: Json) -> None:
 
 def environment(live: Json) -> dict[str, dict[str, str]]:
     listed = [
-        each
-        for key in ("initContainers", "containers", "ephemeralContainers")
-        for each in live["spec"].get(key, [])
+        each for key in ("initContainers", "containers", "ephemeralContainers") for each in live["spec"].get(key, [])
     ]
     return {each["name"]: {entry["name"]: entry["value"] for entry in each.get("env", [])} for each in listed}
 

@@ -1,8 +1,8 @@
 """Answers `/mutate-environment`: a container without a GPU selects none, wherever its variables come from (T05).
 
 ConfigMaps and Secrets of `envFrom` can change after admission, and NVIDIA's runtime also reads the variables of the
-image. A variable in `env` has precedence over both, so `NVIDIA_VISIBLE_DEVICES=void` is added to containers that request
-no GPU. Containers with a GPU are unchanged: their device plugin sets the variable.
+image. A variable in `env` has precedence over both, so `NVIDIA_VISIBLE_DEVICES=void` is added to containers that
+request no GPU. Containers with a GPU are unchanged: their device plugin sets the variable.
 """
 
 from __future__ import annotations
