@@ -12,32 +12,17 @@ import pytest
 import yaml
 
 from apportion import manifests
-from apportion.apis import names
-from tests.admission.accounts import plane, refusals, remove_workloads, separate_cluster
+from tests.admission import webhook_service
+from tests.admission.accounts import refusals, remove_workloads, separate_cluster
 from tests.admission.samples import both, resources
 from tests.builders.pods import container, pod
-from tests.environments.api import RefusedError
 from tests.environments.cluster import Cluster
-from tests.environments.control_plane import ControlPlane
-from tests.environments.sandbox_init import SERVICE_ADDRESS
 from tests.environments.waiting import until
 
 pytestmark = pytest.mark.kubectl
 __all__ = ["separate_cluster"]  # a fixture, found by name
 
-CONFIGURATION = (
-    f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{names.SLICE_WEBHOOK_CONFIGURATION}"
-)
-GUARD = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{names.GUARD_WEBHOOK_CONFIGURATION}"
 SLICED = {"nvidia.com/mig-1g.5gb": "2"}
-BY_HAND = {
-    "apiVersion": "discovery.k8s.io/v1",
-    "kind": "EndpointSlice",
-    "metadata": {"name": "by-hand", "labels": {"kubernetes.io/service-name": names.WEBHOOK_SERVICE}},
-    "addressType": "IPv4",
-    "endpoints": [{"addresses": [SERVICE_ADDRESS], "conditions": {"ready": True}}],
-    "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}],
-}
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +45,8 @@ def workspace(installed: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def webhook(installed: Cluster, tmp_path: Path) -> Iterator[None]:
-    endpoints = f"/apis/discovery.k8s.io/v1/namespaces/{names.DAS_NAMESPACE}/endpointslices"
-    if isinstance(installed, ControlPlane):
-        installed.api.create(endpoints, BY_HAND)
-    addresses = [f"--listen={SERVICE_ADDRESS}:8443", f"--probes={SERVICE_ADDRESS}:9402"]
-    with plane(installed, "das-operator-webhook", ["webhook", *addresses], tmp_path):
-        until(lambda: bundles(installed) and all(bundles(installed)), "the bundle is published")
-        until(lambda: answers(installed), "the webhook answers")
+    with webhook_service.running(installed, tmp_path):
         yield
-    installed.api.delete(f"{endpoints}/by-hand")
 
 
 def test_d02_pods_without_a_gpu_start_while_the_webhook_is_down_and_others_do_not(
@@ -93,9 +71,6 @@ def test_d02_pods_without_a_gpu_start_while_the_webhook_is_down_and_others_do_no
         pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})]),
         pod("story", containers=[container(limits={"gpu.das.com/mem": "1"})]),
         pod("story", containers=[container()], init=[container("i", limits=SLICED)]),
-        pod("story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]),
-        pod("story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}]),
-        pod("story", containers=[container()], annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
     ]
     for index, body in enumerate(guarded):
         refusal = create(installed, workspace, f"guarded-{index}", body, check=False)
@@ -140,37 +115,14 @@ def test_s01_m01_m02_d05_r01_an_api_server_calls_us(
     assert refusals(installed) == []
 
 
-def test_d02_d03_g03_no_pod_gets_a_gpu_that_is_not_allocated_to_it(
+def test_d03_pods_that_would_get_no_slice_are_refused_and_shares_without_effect_are_warned_about(
     installed: Cluster, workspace: str, webhook: None
 ) -> None:
     del webhook
-    every = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
-    by_hand = [
-        pod("story", containers=[container() | {"env": [every]}]),
-        pod("story", containers=[container()], init=[container("i") | {"env": [every]}]),
-        pod("story", containers=[container()], annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
-    ]
-    for index, body in enumerate(by_hand):
-        refusal = create(installed, workspace, f"by-hand-{index}", body, check=False)
-        assert "GPUs are assigned by the scheduler" in refusal or "devices are injected for the GPU" in refusal, refusal
     foreign = pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})], schedulerName="theirs")
     assert "this scheduler does not support MIG slices" in create(installed, workspace, "foreign", foreign, check=False)
     preset = pod("story", containers=[container(limits=SLICED)], nodeName="n1")
     assert "remove nodeName" in create(installed, workspace, "preset", preset, check=False)
-
-    create(installed, workspace, "later", pod("story", containers=[container()]))
-    later = f"/api/v1/namespaces/{workspace}/pods/later"
-    note = ("annotate", "pod", "later", "-n", workspace)
-    assert "devices are injected" in installed.kubectl(*note, "cdi.k8s.io/mine=nvidia.com/gpu=all", check=False)
-    assert "annotated" in installed.kubectl(*note, "example.com/mine=yes")
-    debugger = {"name": "debug", "image": "busybox:1.36", "env": [every]}
-    change = {"spec": {"ephemeralContainers": [debugger]}}
-    strategic = "application/strategic-merge-patch+json"
-    with pytest.raises(RefusedError, match="GPUs are assigned by the scheduler and cannot be selected directly"):
-        installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
-    debugger["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-    installed.api.send("PATCH", f"{later}/ephemeralcontainers", change, strategic)
-
     annotated = {"name": "share", "annotations": {"gpu-fraction": "0.5"}}
     share = json.dumps(pod("story", containers=[container()]) | {"metadata": annotated})
     said = installed.kubectl("create", "-n", workspace, "-f", "-", "--warnings-as-errors", input=share, check=False)
@@ -195,17 +147,3 @@ def create(cluster: Cluster, namespace: str, name: str, body: dict[str, Any], *,
 
 def stored(cluster: Cluster, path: str) -> dict[str, Any]:
     return cluster.api.get(path)
-
-
-def answers(cluster: Cluster) -> bool:
-    body = json.dumps(pod("story", containers=[container(limits=SLICED)]))
-    said = cluster.kubectl("create", "-f", "-", "--dry-run=server", input=body, check=False)
-    return "created (server dry run)" in said
-
-
-def bundles(cluster: Cluster) -> list[str | None]:
-    return [
-        entry["clientConfig"].get("caBundle")
-        for path in (CONFIGURATION, GUARD)
-        for entry in cluster.api.get(path)["webhooks"]
-    ]

@@ -59,7 +59,7 @@ async def test_d02_entries_of_others_in_the_configuration_are_left_alone() -> No
         async with replica(client) as (_, probes):
             await eventually(lambda: ready(probes))
             entries = (await configuration(client))["webhooks"]
-            assert ["caBundle" in entry["clientConfig"] for entry in entries] == [True, False, True]
+            assert ["caBundle" in entry["clientConfig"] for entry in entries] == [True, False, True, True]
 
 
 async def test_d02_a_removed_configuration_needs_nothing() -> None:

@@ -31,8 +31,9 @@ def test_files_and_links_of_a_page_exist(page: Path) -> None:
 
 def test_decisions_are_all_in_their_index() -> None:
     index = (ROOT / "docs/decisions/README.md").read_text()
-    pages = {path.name for path in (ROOT / "docs/decisions").glob("0*.md")}
-    assert set(re.findall(r"\((0[^)]+\.md)\)", index)) == pages
+    folder = ROOT / "docs/decisions"
+    pages = {str(path.relative_to(folder)) for path in folder.rglob("0*.md")}
+    assert set(re.findall(r"\(((?:[a-z]+/)?0[^)]+\.md)\)", index)) == pages
 
 
 def _exists(found: str, page: Path) -> bool:

@@ -16,6 +16,8 @@ from apportion.apis.installation import Installation
 
 ROOT = Path(__file__).parents[2]
 OBJECTS = manifests.load()
+POLICY = "ValidatingAdmissionPolicy"
+ENVIRONMENT = "environment.gpu-guard.apportion.io"
 ROLES = [entry for entry in OBJECTS if entry["kind"] in {"Role", "ClusterRole"}]
 WORKLOADS = [entry for entry in OBJECTS if entry["kind"] in {"Deployment", "DaemonSet"}]
 
@@ -157,18 +159,43 @@ def test_d02_the_configuration_calls_our_service_and_fails_closed() -> None:
     service = named("Service", names.WEBHOOK_SERVICE)
     (port,) = service["spec"]["ports"]
     for entry in named("MutatingWebhookConfiguration", names.SLICE_WEBHOOK_CONFIGURATION)["webhooks"]:
+        alone = entry["name"] == ENVIRONMENT
         assert entry["clientConfig"]["service"] == {
             "name": names.WEBHOOK_SERVICE,
             "namespace": names.DAS_NAMESPACE,
-            "path": "/mutate-slices",
+            "path": "/mutate-environment" if alone else "/mutate-slices",
             "port": port["port"],
         }
         assert "caBundle" not in entry["clientConfig"]
-        assert entry["failurePolicy"] == "Fail"
-        assert entry["sideEffects"] == "NoneOnDryRun"
+        assert entry["failurePolicy"] == ("Ignore" if alone else "Fail")
+        assert entry["sideEffects"] == ("None" if alone else "NoneOnDryRun")
         assert entry["matchConditions"]
-        (exempt,) = entry["namespaceSelector"]["matchExpressions"]
-        assert names.DAS_NAMESPACE in exempt["values"]
+
+
+def test_t05_only_namespaces_that_ship_and_kube_system_are_exempt_by_name() -> None:
+    shipped = {entry["metadata"]["name"] for entry in OBJECTS if entry["kind"] == "Namespace"}
+    selectors = [
+        entry["namespaceSelector"]
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for each in OBJECTS
+        if each["kind"] == kind
+        for entry in each["webhooks"]
+    ]
+    policies = {entry["metadata"]["name"]: entry["spec"] for entry in OBJECTS if entry["kind"] == POLICY}
+    guarding = [policies[f"{kind}.gpu-guard.apportion.io"]["matchConstraints"] for kind in ("pods", "jobs")]
+    for selector in [*selectors, *(each["namespaceSelector"] for each in guarding)]:
+        by_name, *others = selector["matchExpressions"]
+        assert set(by_name["values"]) <= {*shipped, names.KUBE_SYSTEM_NAMESPACE}
+        assert others in ([], [{"key": names.GPU_GUARD_LABEL, "operator": "NotIn", "values": [names.GPU_GUARD_EXEMPT]}])
+    assert names.GPU_GUARD_LABEL in str(policies["namespaces.gpu-guard.apportion.io"])
+
+
+def test_t05_every_policy_fails_closed_and_is_bound() -> None:
+    bound = {entry["spec"]["policyName"]: entry["spec"] for entry in OBJECTS if entry["kind"] == f"{POLICY}Binding"}
+    for entry in OBJECTS:
+        if entry["kind"] == POLICY:
+            assert entry["spec"]["failurePolicy"] == "Fail"
+            assert "Deny" in bound[entry["metadata"]["name"]]["validationActions"]
 
 
 def test_s12_every_example_is_valid_yaml_with_names_of_nvidias_plugin() -> None:

@@ -39,14 +39,6 @@ WANTED = {
     "whole gpu": pod("story", containers=[container(limits={"nvidia.com/gpu": "1"})]),
     "slice": pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})]),
     "memory": pod("story", containers=[container(limits={"gpu.das.com/mem": "1"})]),
-    "all devices": pod(
-        "story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]
-    ),
-    "devices from elsewhere": pod(
-        "story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {}}]}]
-    ),
-    "empty devices": pod("story", containers=[container() | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]}]),
-    "cdi": pod("story", containers=[container()], annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=0"}),
 }
 UNWANTED = {
     "plain": pod("story", containers=[container(limits={"cpu": "1"}, requests={"memory": "1Gi"})]),
@@ -59,6 +51,7 @@ UNWANTED = {
             container() | {"env": [{"name": "A", "value": "all"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]}
         ],
     ),
+    "variables from elsewhere": pod("story", containers=[container(envFrom=[{"configMapRef": {"name": "a"}}])]),
     "other annotation": pod("story", containers=[container()], annotations={"example.com/cdi.k8s.io": "x"}),
     "null lists": {"metadata": {"name": "x"}, "spec": {"containers": None, "initContainers": None}},
     "nothing": {"metadata": {"name": "x"}, "spec": {}},
@@ -83,6 +76,26 @@ def test_d02_d05_an_update_is_sent_only_if_the_spec_changes() -> None:
     assert reached("pod-updates.slices.apportion.io", changed, old=live)
     plain = pod("story", containers=[container()])
     assert not reached("pod-updates.slices.apportion.io", plain | {"spec": plain["spec"] | {"x": 1}}, old=plain)
+
+
+@pytest.mark.parametrize("key", ["containers", "initContainers", "ephemeralContainers"])
+def test_t05_containers_with_variables_from_elsewhere_are_sent_alone(key: str) -> None:
+    name = "environment.gpu-guard.apportion.io"
+    plain, unknown = container("a", env=[]), container("b", envFrom=[{"secretRef": {"name": "s"}}])
+    body = pod("story", containers=[container()])
+    assert reached(name, body | {"spec": body["spec"] | {key: [plain, unknown]}})
+    assert not reached(name, body | {"spec": body["spec"] | {key: [plain]}})
+
+
+def test_t05_containers_beside_a_gpu_are_sent_with_nvidias_runtime() -> None:
+    name = "environment.gpu-guard.apportion.io"
+    gpu = pod("story", containers=[container(limits=SLICED), container("b")])
+    assert not reached(name, gpu)
+    nvidia = gpu | {"spec": gpu["spec"] | {"runtimeClassName": "nvidia"}}
+    assert reached(name, nvidia)
+    labelled = nvidia | {"metadata": {"name": "x", "labels": {"a": "b"}}}
+    assert not reached(name, labelled, old=nvidia)
+    assert not reached(name, pod("story", containers=[container()], runtimeClassName="nvidia"))
 
 
 def test_m02_jobs_are_sent_by_their_template() -> None:

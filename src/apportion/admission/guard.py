@@ -1,83 +1,34 @@
-"""Rejects pods that select GPUs which are not allocated to them (D02, D03, G03).
+"""Rejects pods with slices or shares that would never get them, and warns of shares without effect (D03, S03).
 
-Container runtimes follow `NVIDIA_VISIBLE_DEVICES` and CDI annotations of any origin, so users may set only values
-that select no GPU. Pods with slices must be placed by a scheduler that supports them, not by a preset node. For an
-update only what it adds is validated.
+Such pods must be placed by a scheduler that supports them, not by a preset node. What a pod may not contain at all is
+in the shipped policies (`manifests/14-guard-policies.yaml`), which the API server evaluates without the webhook.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from apportion.admission import admission_review, requests, slices
 from apportion.admission.admission_review import Question, ReviewAnswer
-from apportion.admission.requests import ManifestContainer
 from apportion.apis import names
 from apportion.apis.errors import RequestError
-from apportion.apis.installation import Installation
 
-OTHER_SYSTEM_NAMESPACES = (names.GPU_OPERATOR_NAMESPACE, names.KUBE_SYSTEM_NAMESPACE)
-HARMLESS = ("void", "none")
-EPHEMERAL = "ephemeralcontainers"
 _ROOT = "spec"
 
 
-def system_namespaces(installation: Installation) -> tuple[str, ...]:
-    """Namespaces whose pods may select GPUs directly, unless an administrator lists others."""
-    return (*installation.namespaces, *OTHER_SYSTEM_NAMESPACES)
-
-
-def judge(question: Question, exempt: Collection[str]) -> ReviewAnswer:
+def judge(question: Question) -> ReviewAnswer:
     """Answer `/validate`. Raises InputError for rejected pods."""
-    if (question.kind.group, question.kind.kind) != ("", "Pod") or question.namespace in exempt:
+    created = question.operation == "CREATE" and not question.sub_resource
+    if (question.kind.group, question.kind.kind) != ("", "Pod") or not created:
         return admission_review.allowed(question.uid)
-    if question.operation == "CREATE" and not question.sub_resource:
-        pod = question.new()
-        check(pod, {})
-        _check_placing(pod)
-        return admission_review.allowed(question.uid, warnings=warnings(pod))
-    if question.operation == "UPDATE" and question.sub_resource in {"", EPHEMERAL}:
-        check(question.new(), question.old())
-    return admission_review.allowed(question.uid)
+    pod = question.new()
+    check(pod)
+    return admission_review.allowed(question.uid, warnings=warnings(pod))
 
 
-def check(pod: Mapping[str, Any], old: Mapping[str, Any]) -> None:
-    """Reject devices that the pod selects itself, unless the old object selected them too."""
-    before = set(_named_devices(old))
-    for field, value in _named_devices(pod):
-        if (field, value) not in before:
-            raise RequestError(
-                field,
-                value,
-                "GPUs are assigned by the scheduler and cannot be selected directly; request a GPU in "
-                f"resources.limits and remove this variable, or set it to {' or '.join(HARMLESS)} for no GPU",
-                code="DeviceByHand",
-            )
-    known = set(_cdi_annotations(old))
-    for field, value in _cdi_annotations(pod):
-        if (field, value) not in known:
-            raise RequestError(
-                field,
-                value,
-                "devices are injected for the GPU that is assigned to the pod, not by annotation; request a GPU in "
-                "resources.limits and remove the annotation",
-                code="DeviceByHand",
-            )
-
-
-def warnings(pod: Mapping[str, Any]) -> list[str]:
-    """Warnings for shares that have no effect (D03)."""
-    scheduler = _spec(pod).get("schedulerName") or names.DEFAULT_SCHEDULER
-    if scheduler == names.KAI_SCHEDULER:
-        return []
-    return [
-        f"annotation {name} has no effect with scheduler {scheduler}; set schedulerName: {names.KAI_SCHEDULER}"
-        for name in _shares(pod)
-    ]
-
-
-def _check_placing(pod: Mapping[str, Any]) -> None:
+def check(pod: Mapping[str, Any]) -> None:
+    """Reject slices and shares that the scheduler cannot place."""
     spec = _spec(pod)
     asked = [want for container in requests.containers(spec, _ROOT) for want in requests.slices(container)]
     ours = [want for want in asked if want.ours]
@@ -95,42 +46,21 @@ def _check_placing(pod: Mapping[str, Any]) -> None:
         )
 
 
-def _named_devices(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for container in _all_containers(_spec(pod)):
-        listed = container.body.get("env") or []
-        if not isinstance(listed, list):
-            raise RequestError(f"{container.field}.env", listed, "must be a list of names and values")
-        for variable in listed:
-            if not isinstance(variable, dict) or variable.get("name") != names.VISIBLE_DEVICES:
-                continue
-            value = str(variable.get("value") or "") if "valueFrom" not in variable else "(valueFrom)"
-            if value not in HARMLESS:
-                yield f"{container.field}.env[{names.VISIBLE_DEVICES}]", value
-
-
-def _all_containers(spec: dict[str, Any]) -> Iterator[ManifestContainer]:
-    yield from requests.containers(spec, _ROOT)
-    listed = spec.get("ephemeralContainers") or []
-    field = f"{_ROOT}.ephemeralContainers"
-    if not isinstance(listed, list):
-        raise RequestError(field, listed, "must be a list of containers")
-    for index, body in enumerate(listed):
-        yield ManifestContainer(f"{field}[{index}]", requests.mapping(body, f"{field}[{index}]"))
-
-
-def _cdi_annotations(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in _annotations(pod).items():
-        if name.startswith(names.CDI_ANNOTATION_PREFIX):
-            yield f"metadata.annotations[{name}]", str(value)
+def warnings(pod: Mapping[str, Any]) -> list[str]:
+    """Warnings for shares that have no effect (D03)."""
+    scheduler = _spec(pod).get("schedulerName") or names.DEFAULT_SCHEDULER
+    if scheduler == names.KAI_SCHEDULER:
+        return []
+    return [
+        f"annotation {name} has no effect with scheduler {scheduler}; set schedulerName: {names.KAI_SCHEDULER}"
+        for name in _shares(pod)
+    ]
 
 
 def _shares(pod: Mapping[str, Any]) -> list[str]:
-    return [name for name in (names.GPU_FRACTION, names.GPU_SHARE_MEMORY) if name in _annotations(pod)]
-
-
-def _annotations(pod: Mapping[str, Any]) -> dict[str, Any]:
     metadata = requests.mapping(pod.get("metadata"), "metadata")
-    return requests.mapping(metadata.get("annotations"), "metadata.annotations")
+    annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
+    return [name for name in (names.GPU_FRACTION, names.GPU_SHARE_MEMORY) if name in annotations]
 
 
 def _spec(pod: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apportion.admission import guard, metrics, slice_review, static_or_dynamic
+from apportion.admission import environment, guard, metrics, slice_review, static_or_dynamic
 from apportion.admission.certificates.credentials import FolderKeeper, SecretKeeper, Terms, service_names
 from apportion.admission.certificates.serving_tls import ServingTls
 from apportion.admission.certificates.trust import Caller, Publisher
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 SLICES, GUARD, FALLBACK = PARTS = ("slices", "guard", "fallback")
 PATHS = {SLICES: "/mutate-slices", GUARD: "/validate", FALLBACK: "/mutate-fallback"}
+ENVIRONMENT_PATH = "/mutate-environment"
+"""Of the guard, too. Its entry is in the configuration of slices, because it must be called after theirs."""
 LOOK_AGAIN_SECONDS = 3600.0
 """How often certificates are checked if nothing changes; they are valid for months."""
 FILES_AGAIN_SECONDS = 1.0
@@ -63,8 +65,6 @@ class Settings:
     client_ca: Path | None = None
     """A file with the CA of clients that may call; None: everybody may."""
     runtime_class: str | None = None
-    exempt: tuple[str, ...] = ()
-    """Namespaces that the guard does not check; empty: those of the system."""
     tiers: tuple[str, ...] = static_or_dynamic.DEFAULT_TIERS
     patience: Patience = field(default_factory=Patience)
     limits: Limits = field(default_factory=Limits)
@@ -110,8 +110,9 @@ class Webhook:
             else SecretKeeper(client, namespace=settings.namespace, name=settings.secret, terms=self._terms)
         )
         called_by = callers(settings.installation)
+        parts = {*settings.serve, SLICES} if GUARD in settings.serve else settings.serve
         self._publisher = Publisher(
-            client, [called_by[part] for part in settings.serve], service=settings.service, namespace=settings.namespace
+            client, [called_by[part] for part in parts], service=settings.service, namespace=settings.namespace
         )
         self._secret = Informer(
             client, kinds.SECRETS, into=Bare, namespace=settings.namespace, fields=f"metadata.name={settings.secret}"
@@ -136,8 +137,11 @@ class Webhook:
                     task.cancel()
 
     async def _serve(self) -> None:
+        rules = {PATHS[part]: self._rule(part) for part in self._settings.serve}
+        if GUARD in self._settings.serve:
+            rules[ENVIRONMENT_PATH] = environment.answer
         server = AdmissionServer(
-            {PATHS[part]: self._rule(part) for part in self._settings.serve},
+            rules,
             self.tls.context,
             able=self._able,
             large=self._large,
@@ -171,8 +175,7 @@ class Webhook:
             assert self._fallback is not None
             return self._fallback.review.answer
         if part == GUARD:
-            exempt = self._settings.exempt or guard.system_namespaces(self._settings.installation)
-            return lambda question: guard.judge(question, exempt)
+            return guard.judge
         return lambda question: slice_review.answer(question, self._knowledge.facts_for)
 
     def _able(self) -> bool | str:

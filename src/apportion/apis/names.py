@@ -18,7 +18,6 @@ PLUS_ON_WIRE = "-plus-"
 DAS_NAMESPACE = "das-operator"
 KAI_NAMESPACE = "kai-scheduler"
 RESERVATION_NAMESPACE = "kai-resource-reservation"
-GPU_OPERATOR_NAMESPACE = "gpu-operator"
 KUBE_SYSTEM_NAMESPACE = "kube-system"
 DAS_OPERATOR_OBJECT = "cluster"
 KAI_CONFIG_OBJECT = "kai-config"
@@ -65,6 +64,8 @@ FALLBACK_OPT_OUT_LABEL = "gpu-webhook"
 FALLBACK_OPT_OUT = "disabled"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+GPU_GUARD_LABEL = "apportion.io/gpu-guard"  # on namespaces
+GPU_GUARD_EXEMPT = "exempt"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
@@ -103,7 +104,6 @@ GPU_PORTION = "GPU_PORTION"
 
 # CDI
 CDI_VENDOR_CLASS = "apportion.io/slice"
-CDI_ANNOTATION_PREFIX = "cdi.k8s.io/"
 
 # The image of every plane in the shipped manifests; on the embedded cluster its containers run as child processes.
 IMAGE = "ghcr.io/apportion/apportion:0.1.0"

@@ -28,6 +28,9 @@ def command(
         "/var/lib/apportion"
     ),
     cgroup_dir: Annotated[Path, typer.Option(help="Root of the cgroup file system.")] = Path("/sys/fs/cgroup"),
+    host_root: Annotated[
+        Path, typer.Option(help="Root of the node's file system, to read the configuration of container runtimes.")
+    ] = Path("/proc/1/root"),
     listen: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "0.0.0.0:9400",
     namespace: Annotated[
         str, typer.Option(help="Namespace of claims and NodeAccelerators.", envvar=NAMESPACE_ENV)
@@ -49,6 +52,7 @@ def command(
         cdi_dir=cdi_dir,
         state_dir=state_dir,
         cgroup_dir=cgroup_dir,
+        host_root=host_root,
         listen=listen,
         installation=connecting.installation(namespace=namespace),
     )

@@ -42,13 +42,6 @@ def command(
             envvar="APPORTION_RUNTIME_CLASS",
         ),
     ] = "",
-    exempt: Annotated[
-        str,
-        typer.Option(
-            help="Namespaces whose pods may select GPUs directly, separated by commas; empty: system namespaces.",
-            envvar="APPORTION_EXEMPT_NAMESPACES",
-        ),
-    ] = "",
     tiers: Annotated[
         str,
         typer.Option(help="Fallback tiers of the cluster, largest first.", envvar="APPORTION_FALLBACK_TIERS"),
@@ -92,7 +85,6 @@ def command(
         certificates=certificates,
         client_ca=client_ca if client_ca and str(client_ca) != "." else None,
         runtime_class=runtime_class or None,
-        exempt=tuple(part.strip() for part in exempt.split(",") if part.strip()),
         tiers=steps,
         patience=Patience(lifetime=promise_seconds),
     )

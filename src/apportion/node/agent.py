@@ -31,16 +31,18 @@ from apportion.node.cluster.accelerator_status import NodeReport
 from apportion.node.cluster.claim_store import ClaimStore
 from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
+from apportion.node.container import runtime_config
 from apportion.node.container.cdi import CdiFolder
 from apportion.node.container.cgroups import Cgroups
 from apportion.node.container.last_container import LastContainer
 from apportion.node.container.preparation import Preparation
 from apportion.node.container.release import Release
+from apportion.node.container.runtime_config import RuntimeReport
 from apportion.node.gpu_inventory import GpuInventory
 from apportion.node.hardware import partitioner
 from apportion.node.hardware.claim_placement import ClaimPlacement
 from apportion.node.hardware.layouts import Layouts
-from apportion.node.hardware.partitioner import Measures, MountsFiles, Partitioner, PartitionError, Slice
+from apportion.node.hardware.partitioner import HasDevices, Measures, MountsFiles, Partitioner, PartitionError, Slice
 from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.allocations import Allocations
@@ -142,6 +144,7 @@ class Agent:
         self._adopted = False
         self._waits = ""
         self._foreign: Sequence[Slice] = ()
+        self._runtime: RuntimeReport | None = None
         self.metrics.count_slices(lambda: len(self._records))
 
     # Start and end
@@ -282,7 +285,15 @@ class Agent:
 
     async def _look_at_hardware(self) -> None:
         self._checks.run(self._pods.informer.items())
+        self._runtime = self._check_runtime()
         await self._inventory.look(self._annotations(), offer=self._checks.plugin is None)
+
+    def _check_runtime(self) -> RuntimeReport | None:
+        """Emulated GPUs have no files that a runtime would have to give to containers."""
+        found = runtime_config.check(self.settings.host_root) if isinstance(self.driver, HasDevices) else None
+        if found is not None and found.status != "True" and found != self._runtime:
+            log.warning("container runtime: %s", found.message)
+        return found
 
     async def _publish(self) -> Readiness | None:
         """Returns what was published; None if that failed."""
@@ -290,8 +301,14 @@ class Agent:
         self.metrics.ready.set(now.ready)
         node = self._node.get(self.settings.node_name)
         try:
-            holders = self._holders.by_device()
-            state = NodeReport(self._inventory.gpus, now, self._foreign, holders, self._release.unclaimed())
+            state = NodeReport(
+                self._inventory.gpus,
+                now,
+                self._foreign,
+                self._holders.by_device(),
+                unclaimed=self._release.unclaimed(),
+                runtime=self._runtime,
+            )
             await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:
             log.warning("the NodeAccelerator cannot be written: %s", error)

@@ -24,6 +24,7 @@ class Settings:
     cdi_dir: Path = Path("/var/run/cdi")
     state_dir: Path = Path("/var/lib/apportion")
     cgroup_dir: Path = Path("/sys/fs/cgroup")
+    host_root: Path = Path("/proc/1/root")  # the agent runs in the PID namespace of the node
     listen: str = "0.0.0.0:9400"
     installation: Installation = field(default_factory=Installation)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -267,6 +268,33 @@ async def test_s07_the_agent_serves_nvml_slices_to_a_kubelet(
     (described,) = bare.cdi_files()
     (device,) = json.loads(described.read_text())["devices"]
     assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia4"}]
+    (mount,) = device["containerEdits"]["mounts"]
+    assert mount["hostPath"] == "/dev/null"
+    assert mount["containerPath"] == f"/var/run/nvidia-container-devices/{made.uuid}"
     await bare.delete(pod)
     await bare.eventually(bare.clean, "claims and files are gone")
     assert await driver.slices() == []
+
+
+async def test_t05_the_agent_reports_a_runtime_that_gives_containers_any_gpu(
+    driver: NvmlDriver, bare: AgentNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.node.agent_node.GPUS", [GPU])
+    config = tmp_path / "etc/nvidia-container-runtime/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("disable-require = false\n")
+    bare.settings = dataclasses.replace(bare.settings, host_root=tmp_path)
+    bare.make_driver = lambda: driver
+    await bare.start_agent()
+    await bare.eventually(lambda: runtime_condition(bare, "False", "VariableAccepted"), "the switch is reported")
+    config.write_text(
+        "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
+        "accept-nvidia-visible-devices-as-volume-mounts = true\n"
+    )
+    await bare.eventually(lambda: runtime_condition(bare, "True", "Restricted"), "and that it was changed")
+
+
+async def runtime_condition(node: AgentNode, status: str, reason: str) -> bool:
+    conditions = (await node.accelerator()).status.conditions
+    found = next((each for each in conditions if each.type == "ContainerRuntimeConfigured"), None)
+    return found is not None and (found.status, found.reason) == (status, reason)

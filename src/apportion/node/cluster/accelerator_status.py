@@ -22,25 +22,29 @@ from apportion.apis.custom_resources.accelerators import (
 )
 from apportion.apis.identities import DeviceUUID
 from apportion.apis.meta import Condition, condition
+from apportion.node.container.runtime_config import RuntimeReport
 from apportion.node.hardware.partitioner import Gpu, Slice
 from apportion.node.hardware.slice_records import SliceRecord
 from apportion.node.kubelet import capacity
 from apportion.node.readiness import Readiness
 
 UNKNOWN_SLICES = "UnknownSlices"
+RUNTIME = "ContainerRuntimeConfigured"
 MIB_PER_GIB = 1024
 
 
 @dataclass(frozen=True)
 class NodeReport:
     """`foreign` are slices that Apportion did not make; `holders` are pods by the uuid of the device they hold;
-    `unclaimed` are slices of running pods whose claims are gone."""
+    `unclaimed` are slices of running pods whose claims are gone; `runtime` is None where NVIDIA's container runtime is
+    not used."""
 
     gpus: Sequence[Gpu]
     readiness: Readiness
     foreign: Sequence[Slice]
     holders: Mapping[DeviceUUID, DeviceHolder]
     unclaimed: Sequence[SliceRecord] = ()
+    runtime: RuntimeReport | None = None
 
 
 def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition], now: str) -> NodeAcceleratorStatus:
@@ -48,6 +52,8 @@ def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition]
     conditions = [_ready(state.readiness)]
     if state.foreign:
         conditions.append(_unknown(state.foreign))
+    if state.runtime:
+        conditions.append(_runtime(state.runtime))
     return NodeAcceleratorStatus(
         gpus=[_accelerator(gpu, state) for gpu in state.gpus],
         node_resources=_node_resources(state.gpus),
@@ -141,6 +147,10 @@ def _unknown(foreign: Sequence[Slice]) -> Condition:
     text = "; ".join(sorted(f"{found.uuid or 'unfinished'}: {found.place}" for found in foreign))
     message = f"Slices that Apportion did not create, left unchanged: {text}"
     return Condition(type=UNKNOWN_SLICES, status="True", reason="NotMadeHere", message=message)
+
+
+def _runtime(found: RuntimeReport) -> Condition:
+    return Condition(type=RUNTIME, status=found.status, reason=found.reason, message=found.message)
 
 
 def _dated(entry: Condition, old: Sequence[Condition], now: str) -> Condition:

@@ -16,6 +16,7 @@ from apportion.apis.identities import DeviceUUID
 
 SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 CAPABILITIES = "/proc/driver/nvidia-caps/mig-minors"
+REQUESTS = "/var/run/nvidia-container-devices"
 
 
 def of_devices(uuids: Sequence[DeviceUUID], root: Path) -> list[str]:
@@ -25,6 +26,11 @@ def of_devices(uuids: Sequence[DeviceUUID], root: Path) -> list[str]:
     for uuid in uuids:
         wanted += _of_device(pynvml.nvmlDeviceGetHandleByUUID(uuid.encode()), numbers)
     return [path for path in dict.fromkeys(wanted) if (root / path.lstrip("/")).exists()]
+
+
+def requests(uuids: Sequence[DeviceUUID]) -> list[tuple[str, str]]:
+    """Mounts that NVIDIA's runtime reads as requests for devices, where it is configured to ignore the variable."""
+    return [("/dev/null", f"{REQUESTS}/{uuid}") for uuid in uuids]
 
 
 def _of_device(device: Any, numbers: dict[str, str]) -> list[str]:

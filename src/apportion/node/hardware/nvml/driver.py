@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref
 from pathlib import Path
@@ -68,6 +68,16 @@ class NvmlDriver:
 
     async def device_nodes(self, uuids: Sequence[DeviceUUID]) -> Sequence[str]:
         return await self._ask(lambda: nvml_nodes.of_devices(uuids, self._root))
+
+    async def mounts(self, device: str, uuids: Sequence[DeviceUUID]) -> Sequence[tuple[str, str]]:
+        del device
+        return nvml_nodes.requests(uuids)
+
+    async def update_files(self, held: Collection[DeviceUUID]) -> None:
+        """The files that containers get belong to the driver."""
+
+    def remove_files(self, device: str) -> None:
+        """As above."""
 
     async def processes(self) -> Sequence[Process]:
         return await self._ask(self._processes)
