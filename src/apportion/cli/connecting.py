@@ -22,6 +22,7 @@ Kubeconfig = Annotated[
 ]
 DEFAULT_NAME = "apportion"
 FAILURE, BAD_INPUT = 1, 2
+ROLES = "The ClusterRole apportion-user (with a RoleBinding) allows a namespace, apportion-viewer the whole cluster."
 
 
 def client(kubeconfig: Path | None) -> Client:
@@ -46,6 +47,9 @@ def errors_reported() -> Iterator[None]:
     except errors.ConfigError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(BAD_INPUT) from None
+    except errors.Forbidden as error:
+        typer.echo(f"{error}. {ROLES}", err=True)
+        raise typer.Exit(FAILURE) from None
     except errors.ClusterError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(FAILURE) from None

@@ -127,7 +127,8 @@ class Committer:
         uids = [PodUID(ref.name) for ref in events_before(wave)]
         late = await self._pod_ends.wait(uids, self._pod_end_seconds) if uids else None
         if late is not None:
-            raise PodStays(f"pod with uid {late} has not terminated within {self._pod_end_seconds:.0f} s")
+            log.warning("pod with uid %s has not terminated", late)
+            raise PodStays(f"a pod that makes room has not terminated within {self._pod_end_seconds:.0f} s")
 
     async def _write_until_next_wait(self, waves: deque[tuple[Operation, ...]]) -> None:
         async with self._slots:
