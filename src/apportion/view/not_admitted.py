@@ -6,10 +6,22 @@ their scheduler waits for ever; a pod's resources cannot be changed afterwards.
 
 from __future__ import annotations
 
-from apportion.apis import profiles
+from apportion.apis import names, profiles
 from apportion.apis.pods import Pod
 from apportion.view.requests import read
 from apportion.view.view import View
+
+
+def possible(pod: Pod) -> bool:
+    """The pod waits, and asks for slices under NVIDIA's names."""
+    if pod.spec.node_name or pod.terminal or pod.metadata.deleting:
+        return False
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    return any(
+        name.startswith(names.NVIDIA_MIG_PREFIX)
+        for container in containers
+        for name in (*container.resources.limits, *container.resources.requests)
+    )
 
 
 def sentence(view: View, pod: Pod) -> str:

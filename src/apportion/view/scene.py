@@ -48,8 +48,8 @@ class ShownGpu:
 
 @dataclass(frozen=True)
 class Scene:
-    """`notes` say what is wrong with a node; `waiting` are pods with their reasons; `bound` are pods with GPUs and their
-    nodes, for readers who may not see the GPUs."""
+    """`notes` say what is wrong with a node; `waiting` are pods with their reasons; `bound` are pods with their nodes,
+    for readers who may not see the GPUs."""
 
     nodes: dict[str, list[ShownGpu]]
     notes: dict[str, str] = field(default_factory=dict)
