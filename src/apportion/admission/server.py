@@ -82,7 +82,9 @@ class AdmissionServer:
         began = time.perf_counter()
         with metrics.IN_FLIGHT.track_inprogress():
             response, outcome = await self._respond(request)
-        metrics.SECONDS.labels(path).observe(time.perf_counter() - began)
+        took = time.perf_counter() - began
+        log.debug("review on %s: %s, %.1f ms", path, outcome, 1000 * took)
+        metrics.SECONDS.labels(path).observe(took)
         metrics.REVIEWS.labels(path, outcome).inc()
         return response
 
