@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from apportion.apis.installation import Installation
-from apportion.cli import cluster_files
+from apportion.cli import cluster_files, contexts
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
 
@@ -32,11 +32,11 @@ def client(kubeconfig: Path | None) -> Client:
     try:
         return Client(access.connect())
     except errors.ConfigError:
-        running = cluster_files.read(DEFAULT_NAME)
-        chosen = os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists()
-        if chosen or running is None or not running.alive or not running.kubeconfig:
+        chosen = os.environ.get("KUBECONFIG") or contexts.default_path().exists()
+        running = {state.name: state.kubeconfig for state in cluster_files.running()}
+        if chosen or not running.get(DEFAULT_NAME):
             raise
-        return Client(access.from_kubeconfig(running.kubeconfig))
+        return Client(access.from_kubeconfig(running[DEFAULT_NAME]))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from apportion.cli import connecting, drawing
+from apportion.cli import connecting, drawing, options
 
 if TYPE_CHECKING:
     from apportion.view.readable import Readable
@@ -33,7 +33,13 @@ def command(
         Literal["text", "json"], typer.Option("--output", "-o", help="Output format: text or json.")
     ] = "text",
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Namespace to show if you may not read all of them.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Namespace to show if you may not read all of them.",
+            callback=options.namespace,
+        ),
     ] = None,
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
@@ -54,7 +60,7 @@ async def _show(kubeconfig: Path | None, namespace: str | None, *, once: bool, a
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH, no_color=True, highlight=False)
     width = drawing.UNIT_WIDTH if console.width >= WIDE else drawing.NARROW_UNIT_WIDTH
-    painter = drawing.Painter(unit_width=width)
+    painter = drawing.Painter(unit_width=width, glyphs=drawing.glyphs(console))
     async with connecting.client(kubeconfig) as client:
         seen = await readable.read(client, connecting.installation(), namespace or connecting.namespace(kubeconfig))
         if not (seen.gpus or seen.pods):

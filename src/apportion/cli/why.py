@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 if TYPE_CHECKING:
     from apportion.apis.pods import Pod
@@ -26,7 +26,9 @@ _REASONS = ("FailedScheduling", "RejectedByKubelet", "NotAdmitted")  # of events
 def command(
     pod: Annotated[str, typer.Argument(help="Name of the pod, or NAMESPACE/NAME.")],
     *,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.", callback=options.namespace)
+    ] = None,
     output: Annotated[
         Literal["text", "json"], typer.Option("--output", "-o", help="Output format: text or json.")
     ] = "text",
@@ -41,7 +43,10 @@ def command(
     """
     logging.basicConfig(level=logging.ERROR)
     given, _, name = pod.rpartition("/")
-    if not name or (given and namespace and given != namespace):
+    if not options.is_object_name(name) or (given and not options.is_object_name(given)):
+        typer.echo(f"{pod!r} is not a pod: use NAME, or NAMESPACE/NAME", err=True)
+        raise typer.Exit(connecting.BAD_INPUT)
+    if given and namespace and given != namespace:
         typer.echo(f"{pod!r} is not a pod of namespace {namespace}: use NAME, or NAMESPACE/NAME", err=True)
         raise typer.Exit(connecting.BAD_INPUT)
     with connecting.errors_reported():
