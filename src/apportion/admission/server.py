@@ -93,7 +93,9 @@ class AdmissionServer:
                 response, outcome = await self._respond(head, body)
         finally:
             self._present -= 1
-        metrics.SECONDS.labels(head.path).observe(time.perf_counter() - began)
+        took = time.perf_counter() - began
+        log.debug("review on %s: %s, %.1f ms", head.path, outcome, 1000 * took)
+        metrics.SECONDS.labels(head.path).observe(took)
         self._count(head.path, outcome)
         return response
 

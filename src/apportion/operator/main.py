@@ -20,7 +20,7 @@ from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.das_operator import DASOperator, DASOperatorStatus
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Condition
-from apportion.cluster import errors, lease, probes, process
+from apportion.cluster import errors, lease, log_levels, probes, process
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.lease import Election
@@ -125,7 +125,7 @@ class Operator:
         if current is None:
             await self._create(name)
             return None
-        logging.getLogger().setLevel(process.LEVELS.get(current.spec.operator_log_level, "INFO"))
+        log_levels.apply(log_levels.parse(current.spec.operator_log_level) or logging.INFO)
         if current.spec.management_state == "Removed":
             return await self._remove(current)
         found = [self._health(managed) for managed in self._managed]

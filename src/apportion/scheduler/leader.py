@@ -15,6 +15,7 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
+from apportion.scheduler.advice import Advice
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.cycles import Cycles
@@ -60,7 +61,11 @@ class Leader:
         pod_ends = PodEnds(self.view)
         informers.pods.on_change(pod_ends.changed)
         self._committer = Committer(
-            client, namespace=settings.installation.namespace, holds=election.holds, pod_ends=pod_ends
+            client,
+            namespace=settings.installation.namespace,
+            holds=election.holds,
+            ready=self.view.ready,
+            pod_ends=pod_ends,
         )
         policy = Policy.named(settings.policy)
         self._lost_claims = LostClaims(
@@ -73,6 +78,7 @@ class Leader:
             policy=policy,
             holds=election.holds,
         )
+        self._advice = Advice(self.view, informers, recorder, holds=election.holds)
         self._cycles = Cycles(
             self.view,
             self.backlog,
@@ -90,6 +96,7 @@ class Leader:
             self._leftovers.run(),
             self._marked_claims.run(),
             self._lost_claims.run(),
+            self._advice.run(),
             self._cycles.run(),
             self._sweep(),
         ]
