@@ -20,7 +20,7 @@ from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.das_operator import DASOperator, DASOperatorStatus
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Condition
-from apportion.cluster import errors, lease, log_levels, probes, process
+from apportion.cluster import errors, lease, log_levels, probes
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.lease import Election
