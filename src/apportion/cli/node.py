@@ -13,6 +13,7 @@ from apportion.cli import connecting, options
 
 
 def command(
+    *,
     node_name: Annotated[
         str, typer.Option(envvar="NODE_NAME", help="Name of the node of this agent.", callback=options.object_name)
     ],
