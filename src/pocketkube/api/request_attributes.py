@@ -31,7 +31,7 @@ class User:
         if self.uid:
             info["uid"] = self.uid
         if self.extra:
-            info["extra"] = {key: list(values) for key, values in self.extra.items()}
+            info["extra"] = {key: list(values) for key, values in sorted(self.extra.items())}
         return info
 
 

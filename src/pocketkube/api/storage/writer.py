@@ -43,6 +43,14 @@ class Admission(Protocol):
     async def validate(self, attrs: Attributes, obj: Obj | None, old: Obj | None) -> None: ...
 
 
+class AdmittedForm(Protocol):
+    """What admission sees of an object instead of the object itself: the Scale of a Deployment."""
+
+    def shown(self, obj: Obj) -> Obj: ...
+
+    def taken(self, obj: Obj, shown: Obj) -> Obj: ...
+
+
 @dataclass(slots=True)
 class Options:
     """Query parameters of a write, and who writes."""
@@ -82,7 +90,8 @@ class Update:
     `change` gets a copy that it may alter. `created` makes the object when there is none (apply), else
     a missing object is an error. `applied` is set by server-side apply, which settles ownership itself.
     `internal` marks the server's own writes on behalf of a subresource (binding): admission has seen the
-    subresource's body, and the rules for users do not apply. `replaced`: the whole object was sent, and
+    subresource's body, and the rules for users do not apply. `admitted` is the form in which admission sees the object
+    where that is not the object itself. `replaced`: the whole object was sent, and
     some kinds insist that it says which version it replaces. `patched`: what cannot be decoded is the
     patch's fault; `strategic` is the patch itself where refusals show it instead of the object.
     """
@@ -91,6 +100,7 @@ class Update:
     create: Callable[[], Obj] | None = None
     applied: bool = False
     internal: bool = False
+    admitted: AdmittedForm | None = None
     replaced: bool = False
     patched: bool = False
     strategic: bytes = b""
@@ -194,17 +204,22 @@ class Writer:
         if update.internal:
             return self._persist(target, new, old, current, options)
         attrs = self._attributes("UPDATE", target, options, target.name)
-        attrs.old = old
-        new = self._prepare(target, await self._admission.mutate(attrs, new), old)
+        attrs.old = update.admitted.shown(old) if update.admitted else old
+        new = self._prepare(target, await self._mutated(attrs, new, update.admitted), old)
         self._content.complete(resource, new)
         if target.subresource not in ("status", "approval"):
             metadata.raise_generation(resource, new, old)
         self._content.check(resource, new, old, subresource=target.subresource)
-        await self._admission.validate(attrs, new, old)
+        await self._admission.validate(attrs, update.admitted.shown(new) if update.admitted else new, attrs.old)
         if not target.subresource:
             self._strategies.after_check(resource, new, old)
         managed_fields.forget_time_of_no_change(new, old)
         return self._persist(target, new, old, current, options)
+
+    async def _mutated(self, attrs: Attributes, new: Obj, form: AdmittedForm | None) -> Obj:
+        if form is None:
+            return await self._admission.mutate(attrs, new)
+        return form.taken(new, await self._admission.mutate(attrs, form.shown(new)))
 
     def _decode_changed(self, resource: Resource, obj: Obj, update: Update, options: Options) -> Obj:
         try:
@@ -251,11 +266,13 @@ class Writer:
         await self._admission.validate(attrs, obj, None)
 
     def _attributes(self, operation: Operation, target: Target, options: Options, name: str) -> Attributes:
+        # Namespaces lie in themselves.
+        namespace = name if target.resource.model == "core_v1.Namespace" else target.namespace
         return Attributes(
             operation=operation,
             resource=target.resource,
             subresource=target.subresource,
-            namespace=target.namespace,
+            namespace=namespace,
             name=name,
             user=options.user,
             dry_run=options.dry_run,
