@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 import yaml
 
-from pocketkube.api import status
+from pocketkube.api import limits, status
 from pocketkube.api.content import protobuf
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 ACCEPTED = (JSON, YAML, PROTOBUF)
-MAX_BODY = 3 * 1024 * 1024
-MAX_DEPTH = 500
-MAX_NODES = 1_000_000
 
 Form = Literal["object", "table", "metadata"]
 _ALIASES: dict[str, Form] = {
@@ -77,6 +76,8 @@ def decode_object(body: bytes | None, media: str, kind: str = "") -> dict[str, A
     try:
         value = decode_json(body or b"") if media != YAML else decode_yaml(body or b"")
     except status.ApiStatus as problem:
+        if problem.code != 400:  # noqa: PLR2004  too large
+            raise
         raise status.bad_request(f"{unrecognized}json parse error: {problem.message}") from problem
     if value is None:
         return {}
@@ -90,6 +91,7 @@ def decode_object(body: bytes | None, media: str, kind: str = "") -> dict[str, A
 
 
 def decode_json(body: bytes) -> Any:
+    _check_count(body)
     try:
         value = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -102,26 +104,25 @@ def decode_json(body: bytes) -> Any:
 
 def decode_yaml(body: bytes) -> Any:
     """YAML as Kubernetes reads it: plain data, string keys, no dates."""
+    if body[:1] == b"{":
+        with suppress(status.ApiStatus):
+            return decode_json(body)
     try:
-        return decode_json(body)
-    except status.ApiStatus:
-        pass
-    try:
-        _check_yaml_depth(body)
+        _check_yaml(body)
         value = yaml.load(body, Loader=_Loader)  # noqa: S506  a safe loader without timestamps
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         text = " ".join(str(error).split())
         raise status.bad_request(f"error converting YAML to JSON: yaml: {text}") from error
     except RecursionError as error:
         raise status.bad_request("error converting YAML to JSON: yaml: exceeded max depth") from error
-    if _weight(value, {}) > MAX_NODES:
+    if _weight(value, {}) > limits.MAX_VALUES:
         raise status.bad_request("error converting YAML to JSON: yaml: document contains excessive aliasing")
     check_depth(value)
     return _with_string_keys(value)
 
 
 def duplicate_fields(body: bytes) -> list[str]:
-    """Paths of names that occur more than once in one JSON object; empty for what is no JSON."""
+    """Paths of names that occur more than once in one JSON object, the first few; empty for what is no JSON."""
     try:
         document = json.loads(body, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
@@ -131,13 +132,28 @@ def duplicate_fields(body: bytes) -> list[str]:
     return list(found)
 
 
-def _check_yaml_depth(body: bytes) -> None:
+_SEPARATORS = (b",", b"{", b"[")
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+def _check_count(body: bytes) -> None:
+    """Before anything is built: a small body can hold a million empty lists."""
+    if sum(map(body.count, _SEPARATORS)) <= limits.MAX_VALUES:
+        return
+    without_texts = _TEXT.sub(b"", body)  # commas in texts separate nothing
+    if sum(map(without_texts.count, _SEPARATORS)) > limits.MAX_VALUES:
+        raise status.too_many_values(limits.MAX_VALUES)
+
+
+def _check_yaml(body: bytes) -> None:
     """Before anything is built: the C loader recurses without looking at the end of the stack."""
     depth = 0
-    for event in yaml.parse(body, Loader=_Loader):
+    for count, event in enumerate(yaml.parse(body, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
+        if depth > limits.MAX_DEPTH:
             raise status.bad_request("error converting YAML to JSON: yaml: exceeded max depth")
+        if count > limits.MAX_VALUES:
+            raise status.too_many_values(limits.MAX_VALUES)
 
 
 def _weight(value: Any, known: dict[int, int]) -> int:
@@ -145,7 +161,7 @@ def _weight(value: Any, known: dict[int, int]) -> int:
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
-        known[id(value)] = MAX_NODES + 1  # until it is counted: whatever contains itself has no end
+        known[id(value)] = limits.MAX_VALUES + 1  # until it is counted: whatever contains itself has no end
         children = value.values() if isinstance(value, dict) else value
         known[id(value)] = 1 + sum(_weight(child, known) for child in children)
     return known[id(value)]
@@ -159,6 +175,8 @@ def _find_duplicates(value: Any, path: str, found: dict[str, None]) -> None:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for name, inner in value:
+            if len(found) >= limits.MAX_STRICT_ERRORS:
+                return
             here = f"{path}.{name}" if path else name
             if name in seen:
                 found[here] = None
@@ -172,7 +190,7 @@ def _find_duplicates(value: Any, path: str, found: dict[str, None]) -> None:
 def check_depth(value: Any) -> None:
     """Refuse nesting that would exhaust the stack of whoever walks the object."""
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(limits.MAX_DEPTH):
         following: list[Any] = []
         for each in level:
             if isinstance(each, dict):
@@ -182,7 +200,7 @@ def check_depth(value: Any) -> None:
         if not following:
             return
         level = following
-    raise status.bad_request(f"the body of the request is nested deeper than {MAX_DEPTH} levels")
+    raise status.bad_request(f"the body of the request is nested deeper than {limits.MAX_DEPTH} levels")
 
 
 def _media(media: str, *, stream: bool) -> str | None:

@@ -43,8 +43,8 @@ class Account:
 
     def set(self, uid: str, usage: dict[str, str] | None) -> bool:
         """What one object takes from now on; None if it is gone. Answers whether that changed anything."""
-        before = self.taken.pop(uid, {})
-        after = {name: amount for name, amount in (usage or {}).items() if name in self.hard}
+        before, hard = self.taken.pop(uid, {}), self.hard
+        after = {name: amount for name, amount in (usage or {}).items() if name in hard}
         if after:
             self.taken[uid] = after
             self.styles |= after

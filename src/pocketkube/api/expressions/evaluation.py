@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from pocketkube.api.expressions import functions, optional_values, parser, timestamps
+from pocketkube.api.expressions import costs, functions, optional_values, parser, timestamps
 from pocketkube.api.expressions.functions import EvaluationError, is_int, no_overload
 from pocketkube.api.expressions.operators import OPERATORS
 from pocketkube.api.expressions.optional_values import Optional
@@ -30,9 +30,15 @@ class _Scope:
 
     __slots__ = ("steps", "values")
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, steps: int) -> None:
         self.values = values
-        self.steps = MOST_STEPS
+        self.steps = steps
+
+
+class Budget(Protocol):
+    """Steps that several expressions share."""
+
+    steps: int
 
 
 Code = Callable[[_Scope], Any]
@@ -45,15 +51,21 @@ class CompiledExpression:
     text: str
     code: Code
 
-    def evaluate(self, values: Mapping[str, Any]) -> Any:
+    def evaluate(self, values: Mapping[str, Any], budget: Budget | None = None) -> Any:
+        """`budget`: what this and other expressions may cost together; it is reduced."""
+        scope = _Scope(dict(values), min(MOST_STEPS, budget.steps) if budget else MOST_STEPS)
+        given = scope.steps
         try:
-            return self.code(_Scope(dict(values)))
+            return self.code(scope)
         except RecursionError:
             raise EvaluationError("the expression is nested too deep") from None
+        finally:
+            if budget:
+                budget.steps -= given - scope.steps
 
-    def is_true(self, values: Mapping[str, Any]) -> bool:
+    def is_true(self, values: Mapping[str, Any], budget: Budget | None = None) -> bool:
         """The value of an expression that must be a bool."""
-        result = self.evaluate(values)
+        result = self.evaluate(values, budget)
         if not isinstance(result, bool):
             raise EvaluationError(f"expected bool, got {functions.type_name(result)}")
         return result
@@ -217,8 +229,9 @@ class _Compiler:
         call = function
 
         def run(scope: _Scope) -> Any:
-            _step(scope)
-            return call(*(argument(scope) for argument in arguments))
+            values = [argument(scope) for argument in arguments]
+            _step(scope, costs.of_call(values, scope.steps))
+            return call(*values)
 
         return run
 
@@ -325,8 +338,8 @@ def _logic(every: bool, parts: tuple[Code, ...]) -> Code:  # noqa: FBT001  the o
     return run
 
 
-def _step(scope: _Scope) -> None:
-    scope.steps -= 1
+def _step(scope: _Scope, cost: int = 1) -> None:
+    scope.steps -= cost
     if scope.steps < 0:
         raise EvaluationError("operation cancelled: actual cost limit exceeded")
 

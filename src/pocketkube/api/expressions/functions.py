@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -15,11 +14,12 @@ from typing import Any
 
 from apportion.apis import quantity
 from apportion.apis.quantity import QuantityError
+from pocketkube.api.regular_expressions import PatternError, compiled
 
 Function = Callable[..., Any]
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-_LONGEST_TEXT = 1024 * 1024
+LONGEST_TEXT = 1024 * 1024
 
 
 class EvaluationError(ValueError):
@@ -96,11 +96,10 @@ _TYPE_NAMES: tuple[tuple[type, str], ...] = (
 )
 
 
-@functools.lru_cache(maxsize=512)
-def pattern(text: str) -> re.Pattern[str]:
+def pattern(text: str) -> Any:
     try:
-        return re.compile(text, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as problem:
+        return compiled(text)
+    except PatternError as problem:
         raise EvaluationError(f"error parsing regexp: {problem}") from None
 
 
@@ -141,15 +140,17 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
-    result = text.replace(old, new, limit)
-    if len(result) > _LONGEST_TEXT:
+    count = text.count(old) if limit < 0 else min(limit, text.count(old))
+    if len(text) + count * (len(new) - len(old)) > LONGEST_TEXT:
         raise EvaluationError("text is too long")
-    return result
+    return text.replace(old, new, limit)
 
 
 def _join(values: Any, separator: str = "") -> str:
     if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
         raise no_overload("join", values, separator)
+    if sum(map(len, values)) + len(separator) * len(values) > LONGEST_TEXT:
+        raise EvaluationError("text is too long")
     return separator.join(values)
 
 
