@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -93,7 +92,7 @@ class HttpShell:
 class _BoundedServer(web.Server):
     """Closes connections above a limit as soon as they are made."""
 
-    def connection_made(self, handler: RequestHandler[Any], transport: asyncio.Transport) -> None:
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         if len(self.connections) > limits.MAX_CONNECTIONS:
             transport.abort()

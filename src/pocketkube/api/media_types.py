@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import msgspec
 import yaml
 
 from pocketkube.api import limits, status
-from pocketkube.api.content import protobuf
+from pocketkube.api.content import bounds, protobuf
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -91,14 +90,14 @@ def decode_object(body: bytes | None, media: str, kind: str = "") -> dict[str, A
 
 
 def decode_json(body: bytes) -> Any:
-    _check_count(body)
+    bounds.check_count(body)
     try:
         value = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise status.bad_request(str(error)) from error
     except RecursionError as error:
         raise status.bad_request("exceeded max depth") from error
-    check_depth(value)
+    bounds.check_depth(value)
     return value
 
 
@@ -117,7 +116,7 @@ def decode_yaml(body: bytes) -> Any:
         raise status.bad_request("error converting YAML to JSON: yaml: exceeded max depth") from error
     if _weight(value, {}) > limits.MAX_VALUES:
         raise status.bad_request("error converting YAML to JSON: yaml: document contains excessive aliasing")
-    check_depth(value)
+    bounds.check_depth(value)
     return _with_string_keys(value)
 
 
@@ -130,19 +129,6 @@ def duplicate_fields(body: bytes) -> list[str]:
     found: dict[str, None] = {}
     _find_duplicates(document, "", found)
     return list(found)
-
-
-_SEPARATORS = (b",", b"{", b"[")
-_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-
-
-def _check_count(body: bytes) -> None:
-    """Before anything is built: a small body can hold a million empty lists."""
-    if sum(map(body.count, _SEPARATORS)) <= limits.MAX_VALUES:
-        return
-    without_texts = _TEXT.sub(b"", body)  # commas in texts separate nothing
-    if sum(map(without_texts.count, _SEPARATORS)) > limits.MAX_VALUES:
-        raise status.too_many_values(limits.MAX_VALUES)
 
 
 def _check_yaml(body: bytes) -> None:
@@ -185,22 +171,6 @@ def _find_duplicates(value: Any, path: str, found: dict[str, None]) -> None:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             _find_duplicates(inner, f"{path}[{index}]", found)
-
-
-def check_depth(value: Any) -> None:
-    """Refuse nesting that would exhaust the stack of whoever walks the object."""
-    level: list[Any] = [value]
-    for _ in range(limits.MAX_DEPTH):
-        following: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                following.extend(child for child in each.values() if isinstance(child, (dict, list)))
-            elif isinstance(each, list):
-                following.extend(child for child in each if isinstance(child, (dict, list)))
-        if not following:
-            return
-        level = following
-    raise status.bad_request(f"the body of the request is nested deeper than {limits.MAX_DEPTH} levels")
 
 
 def _media(media: str, *, stream: bool) -> str | None:

@@ -29,7 +29,7 @@ def difference(kind: str, old: Obj, new: Obj) -> str:
 
 
 def _changed_lines(before: list[str], after: list[str]) -> int:
-    """Lines that are left when both have lost their common beginning and end: comparing them takes longer than linear."""
+    """Lines that are left without the common beginning and end: comparing them takes longer than linear."""
     pairs = enumerate(zip(before, after, strict=False))
     start = next((index for index, (left, right) in pairs if left != right), min(len(before), len(after)))
     ends = enumerate(zip(reversed(before[start:]), reversed(after[start:]), strict=False))

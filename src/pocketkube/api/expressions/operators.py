@@ -7,7 +7,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pocketkube.api.expressions import timestamps
-from pocketkube.api.expressions.functions import LONGEST_TEXT, EvaluationError, checked_int, equal, is_int, is_number, no_overload
+from pocketkube.api.expressions.functions import (
+    LONGEST_TEXT,
+    EvaluationError,
+    checked_int,
+    equal,
+    is_int,
+    is_number,
+    no_overload,
+)
 
 
 def _contains(item: Any, where: Any) -> bool:
@@ -35,7 +43,7 @@ def _added(left: Any, right: Any) -> Any:
         return timestamps.added(left, right)
     for kind in (str, list):
         if isinstance(left, kind) and isinstance(right, kind):
-            if len(left) + len(right) > LONGEST_TEXT:  # type: ignore[arg-type]
+            if len(left) + len(right) > LONGEST_TEXT:
                 raise EvaluationError("text is too long" if kind is str else "list is too long")
             return left + right  # type: ignore[operator]
     raise no_overload("_+_", left, right)

@@ -7,6 +7,7 @@ from typing import Any
 
 from apportion.cluster.transport import HttpRequest
 from pocketkube.api import limits, media_types, status
+from pocketkube.api.content import bounds
 from pocketkube.api.patches import (
     json_patch,
     managed_fields,
@@ -181,5 +182,5 @@ def _strategic(node: merge_types.MergeNode, current: Obj, patch: Obj) -> Obj:
 def _document(value: Any) -> Obj:
     if not isinstance(value, dict):
         raise status.bad_request("the patch makes something other than an object")
-    media_types.check_depth(value)  # moves can nest what was flat
+    bounds.check_depth(value)  # moves can nest what was flat
     return value

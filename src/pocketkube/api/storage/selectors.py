@@ -107,7 +107,7 @@ def from_label_selector(selector: Mapping[str, Any] | None) -> Callable[[Labels]
 
 
 def _predicate(requirements: Iterable[Requirement]) -> Callable[[Labels], bool]:
-    """All requirements at once. Those that labels fulfil by absence are looked up by key: their number costs nothing."""
+    """All requirements at once. Those that absent labels fulfil are looked up by key, so their number costs nothing."""
     positive: list[Requirement] = []
     absent: set[str] = set()
     refused: dict[str, set[str]] = {}

@@ -11,13 +11,14 @@ insist on a resourceVersion. Deletions are in `deletion`, reads in `listing` and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
-from pocketkube.api import status
+from pocketkube.api import limits, status
 from pocketkube.api.content.conversion import Versions, bucket_of
 from pocketkube.api.content.object_content import Content
 from pocketkube.api.patches import managed_fields
@@ -158,7 +159,9 @@ class Writer:
             if self._store.get(bucket, namespace, name) is not None:
                 raise store.Exists(name)
             return Written(obj, created=True, size=options.size)
-        stored = self._store.create(bucket, namespace, name, self._versions.to_storage(resource, obj))
+        kept = self._versions.to_storage(resource, obj)
+        with _refused_when_full():
+            stored = self._store.create(bucket, namespace, name, kept, most=_largest(resource))
         obj["metadata"]["resourceVersion"] = str(stored.revision)
         return Written(obj, created=True, size=len(stored.data))
 
@@ -197,9 +200,7 @@ class Writer:
         new = self._prepare(target, new, old)
         if not update.applied:
             manager, now = options.field_manager, self._clock()
-            await self._turns.run(
-                size, managed_fields.on_update, resource, new, old, manager, target.subresource, now
-            )
+            await self._turns.run(size, managed_fields.on_update, resource, new, old, manager, target.subresource, now)
         if update.internal:
             return self._persist(target, new, old, current, options)
         attrs = self._attributes("UPDATE", target, options, target.name)
@@ -255,9 +256,9 @@ class Writer:
         if options.dry_run or new == old:
             return Written(new, size=max(options.size, len(current.data)))
         namespace, name = current.key
-        stored = self._store.update(
-            bucket, namespace, name, self._versions.to_storage(resource, new), expected=current.revision
-        )
+        kept, most = self._versions.to_storage(resource, new), _largest(resource)
+        with _refused_when_full():
+            stored = self._store.update(bucket, namespace, name, kept, expected=current.revision, most=most)
         if _ends_now(new, old):  # the last finalizer went away: the object goes with this write
             self._store.delete(bucket, namespace, name)
         new["metadata"]["resourceVersion"] = str(stored.revision)
@@ -286,6 +287,20 @@ class Writer:
             options={**options.raw, "kind": _OPTIONS[operation]},
             warnings=options.warnings,
         )
+
+
+def _largest(resource: Resource) -> int:
+    return limits.MAX_OBJECT if resource.custom else limits.MAX_BUILTIN_OBJECT
+
+
+@contextmanager
+def _refused_when_full() -> Iterator[None]:
+    try:
+        yield
+    except store.TooLarge:
+        raise status.object_too_large() from None
+    except store.Full:
+        raise status.store_full() from None
 
 
 class _NoKind:
