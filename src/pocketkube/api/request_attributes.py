@@ -77,5 +77,4 @@ class Attributes:
     old: dict[str, Any] | None = None  # the object before an update, for mutating admission
 
     def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
+        self.warnings.append(text)

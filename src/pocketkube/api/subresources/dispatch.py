@@ -19,7 +19,8 @@ from pocketkube.api.storage.store import Store
 from pocketkube.api.storage.writer import Options, Target, Update, Writer
 from pocketkube.api.subresources import binding, logs, scale
 from pocketkube.api.subresources.eviction import Evictions
-from pocketkube.api.verbs import target, with_warnings, write_options
+from pocketkube.api.turns import Turns
+from pocketkube.api.verbs import read_object, target, with_warnings, write_options
 
 Obj = dict[str, Any]
 TokenSource = Callable[[Target, Obj], Awaitable[Obj]]
@@ -38,6 +39,7 @@ class Subresources:
         patcher: Patcher,
         evictions: Evictions,
         clock: metadata.Clock,
+        turns: Turns,
     ) -> None:
         self.log_source: logs.LogSource | None = None
         self.token_source: TokenSource | None = None
@@ -48,6 +50,7 @@ class Subresources:
         self._patcher = patcher
         self._evictions = evictions
         self._clock = clock
+        self._turns = turns
 
     def handles(self, route: Route) -> bool:
         return route.subresource in ("binding", "eviction", "scale", "log", "token", *_REFUSED) or _is_binding(route)
@@ -65,9 +68,9 @@ class Subresources:
         if route.subresource == "scale":
             return await self._scale(route, request, query, user, accept)
         _only(route, "create")
-        options = write_options(query, user, request.headers.get("user-agent", ""), "create")
-        body = media_types.decode_object(request.body, media_types.media_of(request.headers))
-        body = _typed(_KINDS.get(route.subresource, "Binding"), body)
+        options = write_options(query, user, request, "create")
+        body = await read_object(self._turns, request)
+        body = await self._turns.run(options.size, _typed, _KINDS.get(route.subresource, "Binding"), body)
         if route.subresource == "token":
             return with_warnings(rendering.answer(await self._token(route, body, options), accept, code=201), options)
         answer = await self._move(route, body, options)
@@ -114,12 +117,12 @@ class Subresources:
         resource = route.resource
         if route.verb == "get":
             return rendering.answer(scale.of(resource, self._object(route)), accept)
-        options = write_options(query, user, request.headers.get("user-agent", ""), route.verb)
+        options = write_options(query, user, request, route.verb)
         if route.verb == "update":
-            body = media_types.decode_object(request.body, media_types.media_of(request.headers))
+            body = await read_object(self._turns, request)
             make: Callable[[Obj], Obj] = lambda _scale: _typed("Scale", body)  # noqa: E731
         elif route.verb == "patch":
-            patched = self._patcher.change(Target(_RESOURCES["Scale"], route.namespace, route.name), request)
+            patched = await self._patcher.change(Target(_RESOURCES["Scale"], route.namespace, route.name), request)
             make = lambda scale: _typed("Scale", patched(scale))  # noqa: E731
         else:
             raise status.method_not_allowed()
