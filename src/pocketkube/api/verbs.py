@@ -317,12 +317,17 @@ def note_duplicates(request: HttpRequest, options: Options, resource: Resource) 
 
 def with_warnings(response: Response, options: Options) -> Response:
     if options.warnings:
-        texts = [" ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') for text in _short(options.warnings)]
+        texts = [_printable(text).replace("\\", "\\\\").replace('"', '\\"') for text in _short(options.warnings)]
         response.headers = {
             **response.headers,
             "warning": "\n".join(f'299 - "{text}"' for text in dict.fromkeys(texts)),
         }
     return response
+
+
+def _printable(text: str) -> str:
+    """A header has one line."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 def _short(warnings: Sequence[str]) -> Iterator[str]:
