@@ -15,6 +15,8 @@ REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
 BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"
 
+NO_PROBES = {"matchExpressions": [{"key": "marker", "operator": "DoesNotExist"}]}
+
 
 def rule(*resources: str, operations: str = "CREATE UPDATE", group: str = "", version: str = "v1", **more: Any) -> JSON:
     return {
@@ -27,7 +29,7 @@ def rule(*resources: str, operations: str = "CREATE UPDATE", group: str = "", ve
 
 
 def policy(name: str, *validations: str | JSON, rules: list[JSON] | None = None, **spec: Any) -> JSON:
-    match = spec.pop("match", {})
+    match = {"objectSelector": NO_PROBES, **spec.pop("match", {})}
     written = [{"expression": each} if isinstance(each, str) else each for each in validations]
     return {
         "metadata": {"name": name},
