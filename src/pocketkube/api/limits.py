@@ -20,8 +20,9 @@ MAX_WAITING = 400  # requests of all clients that are being answered, watches an
 
 # Objects
 MAX_OBJECT = 1536 * 1024  # bytes of a custom object; etcd
-MAX_BUILTIN_OBJECT = 2 * 1024 * 1024  # bytes of JSON; etcd's limit is on protobuf, which is shorter
-MAX_STORE = 1024 * 1024 * 1024  # bytes of all objects; etcd's quota is 2 GiB
+MAX_BUILTIN_OBJECT = 1984 * 1024  # bytes of JSON; etcd counts protobuf, which is shorter
+MAX_STORE = 256 * 1024 * 1024  # bytes of all objects; etcd's quota is 2 GiB
+MAX_NAMESPACE = 64 * 1024 * 1024  # bytes of the objects of one namespace, so that none fills the store alone
 
 # Answers
 MAX_CAUSES = 1_000  # problems of one object that are reported
