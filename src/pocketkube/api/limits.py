@@ -20,8 +20,9 @@ MAX_WAITING = 400  # requests of all clients that are being answered, watches an
 
 # Objects
 MAX_OBJECT = 1536 * 1024  # bytes of a custom object; etcd
-MAX_BUILTIN_OBJECT = 2 * 1024 * 1024  # bytes of JSON; etcd's limit is on protobuf, which is shorter
-MAX_STORE = 1024 * 1024 * 1024  # bytes of all objects; etcd's quota is 2 GiB
+MAX_BUILTIN_OBJECT = 1984 * 1024  # bytes of JSON; etcd counts protobuf, which is shorter
+MAX_STORE = 256 * 1024 * 1024  # bytes of all objects; etcd's quota is 2 GiB
+MAX_NAMESPACE = 64 * 1024 * 1024  # bytes of the objects of one namespace, so that none fills the store alone
 
 # Answers
 MAX_CAUSES = 1_000  # problems of one object that are reported
@@ -29,7 +30,7 @@ MAX_CAUSES_TEXT = 1024 * 1024  # characters of them
 MAX_STRICT_ERRORS = 100  # unknown and duplicate fields that are reported; kube-apiserver
 
 # Watches
-MAX_HISTORY_BYTES = 64 * 1024 * 1024  # of old versions of one kind; older ones are Expired
+MAX_HISTORY_BYTES = 16 * 1024 * 1024  # of old versions of one kind; what is older is Expired
 MAX_BACKLOG_BYTES = 16 * 1024 * 1024  # of events that a watching client has not read
 
 # Work that other clients should not wait for is done in a thread

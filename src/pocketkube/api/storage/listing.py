@@ -59,7 +59,7 @@ class _ContinueToken(msgspec.Struct):
 
 def page(store: Store, bucket: Bucket, namespace: str, selection: Selection, query: Mapping[str, str]) -> Page:
     """The page that a list request asks for."""
-    limit = whole_number(query, "limit")
+    limit = max(0, whole_number(query, "limit"))
     token = query.get("continue", "")
     start: Key | None = None
     if token:

@@ -11,7 +11,7 @@ earlier revision (for `continue`); what has fallen out of it is `Expired`, as af
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -127,6 +127,7 @@ class Store:
     def __init__(self, *, fields_of: FieldsOf | None = None, history: int = HISTORY) -> None:
         self.revision = FIRST_REVISION
         self.size = 0  # bytes of all objects
+        self._sizes: Counter[str] = Counter()  # by namespace
         self._fields_of = fields_of or (lambda _bucket, _obj: {})
         self._history = history
         self._buckets: dict[Bucket, _BucketState] = {}
@@ -177,7 +178,7 @@ class Store:
         if key in state.objects:
             raise Exists(name)
         stored = self._stamp(bucket, key, obj, most)
-        self.size += len(stored.data)
+        self._grow(namespace, len(stored.data))
         state.objects[key] = stored
         state.order = None
         self._publish(state, Change("ADDED", stored.revision, stored, None))
@@ -197,7 +198,7 @@ class Store:
         state, key = self._state(bucket), Key(namespace, name)
         old = self._current(state, key, expected)
         stored = self._stamp(bucket, key, obj, most, len(old.data))
-        self.size += len(stored.data) - len(old.data)
+        self._grow(namespace, len(stored.data) - len(old.data))
         state.objects[key] = stored
         self._publish(state, Change("MODIFIED", stored.revision, stored, old))
         return stored
@@ -207,7 +208,7 @@ class Store:
         state, key = self._state(bucket), Key(namespace, name)
         old = self._current(state, key, expected)
         last = self._stamp(bucket, key, old.decode())
-        self.size -= len(old.data)
+        self._grow(namespace, -len(old.data))
         del state.objects[key]
         state.order = None
         self._publish(state, Change("DELETED", last.revision, last, old))
@@ -268,10 +269,22 @@ class Store:
             labels=metadata.get("labels") or {},
             fields=self._fields_of(bucket, obj),
         )
-        if most is not None and self.size + max(0, len(data) - before) > limits.MAX_STORE:
+        if most is not None and self._is_full(key.namespace, len(data) - before):
             raise Full
         self.revision = revision  # only after the encoder accepted the object
         return stored
+
+    def _is_full(self, namespace: str, more: int) -> bool:
+        if more <= 0:
+            return False
+        full = bool(namespace) and self._sizes[namespace] + more > limits.MAX_NAMESPACE
+        return full or self.size + more > limits.MAX_STORE
+
+    def _grow(self, namespace: str, more: int) -> None:
+        self.size += more
+        self._sizes[namespace] += more
+        if not self._sizes[namespace]:
+            del self._sizes[namespace]
 
     def _current(self, state: _BucketState, key: Key, expected: int | None) -> Stored:
         old = state.objects.get(key)
