@@ -92,18 +92,31 @@ class RawRequests:
         await self._session.close()
 
     async def __call__(
-        self, method: str, path: str, body: Any = None, media: str = "application/json", accept: str = "", **query: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        media: str = "application/json",
+        accept: str = "",
+        encoding: str = "",
+        headers: Any = None,
+        **query: str,
     ) -> Answer:
+        given = {"Accept": accept, "Content-Encoding": encoding, **(headers or {})}
         for _ in range(40):
-            answer = await self._once(method, path, body, media, accept, query)
+            answer = await self._once(method, path, body, media, given, query)
             if answer.code != 429 or "storage is (re)initializing" not in str(answer.body):
                 return answer
             await asyncio.sleep(0.25)
         return answer
 
-    async def _once(self, method: str, path: str, body: Any, media: str, accept: str, query: dict[str, str]) -> Answer:
+    async def _once(
+        self, method: str, path: str, body: Any, media: str, headers: dict[str, str], query: dict[str, str]
+    ) -> Answer:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        headers = ({"Content-Type": media} if data is not None else {}) | ({"Accept": accept} if accept else {})
+        headers = {name: value for name, value in headers.items() if value}
+        if data is not None:
+            headers["Content-Type"] = media
         url = URL(self._server + path).update_query(query)
         limit = aiohttp.ClientTimeout(total=60)
         async with self._session.request(

@@ -1,4 +1,8 @@
-"""The server on a socket: HTTPS on loopback, one thin handler around `ApiServer.handle`."""
+"""The server on a socket: HTTPS on loopback, one thin handler around `ApiServer.handle`.
+
+A request is looked at only when it is there completely, within limits of size and time, so that slow clients hold
+nothing but their connection. Compressed bodies are not unpacked, as in kube-apiserver.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import ssl
 from contextlib import suppress
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from apportion.cluster.transport import HttpRequest, Response
-from pocketkube.api import media_types, status
+from pocketkube.api import limits, media_types, status
 from pocketkube.api.server import ApiServer
 
 _WARNING = "warning"
@@ -26,10 +31,18 @@ class HttpShell:
         self._host = host
         self.port = port
         self._runner: web.ServerRunner | None = None
+        self._waiting = 0
 
     async def start(self) -> None:
         runner = web.ServerRunner(
-            web.Server(self._answer, keepalive_timeout=75, auto_decompress=True, handler_cancellation=True),
+            _BoundedServer(
+                self._answer,
+                keepalive_timeout=limits.IDLE_SECONDS,
+                auto_decompress=False,
+                handler_cancellation=True,
+                max_line_size=limits.MAX_LINE,
+                max_field_size=limits.MAX_LINE,
+            ),
             shutdown_timeout=1,
         )
         await runner.setup()
@@ -51,28 +64,66 @@ class HttpShell:
     async def _answer(self, incoming: web.BaseRequest) -> web.StreamResponse:
         try:
             request = await _read(incoming)
+            response = await self._handle(request)
         except status.ApiStatus as problem:
-            return _whole(Response(problem.code, {"content-type": media_types.JSON}, problem.encode()))
-        # A client that leaves ends its stream, but no write half-way.
-        response = await asyncio.shield(self._server.handle(request))
+            headers = {"content-type": media_types.JSON, **problem.headers}
+            return _whole(Response(problem.code, headers, problem.encode()))
         if response.stream is None:
             return _whole(response)
         return await _streamed(incoming, response)
 
+    async def _handle(self, request: HttpRequest) -> Response:
+        if self._waiting >= limits.MAX_WAITING:
+            raise status.too_many_requests("Too many requests, please try again later.", retry_after=1)
+        end = self._server.turns.begin(len(request.body or b""))
+        self._waiting += 1
+
+        async def handle() -> Response:
+            try:
+                return await self._server.handle(request)
+            finally:
+                self._waiting -= 1
+                end()
+
+        # A client that leaves ends its stream, but no write half-way.
+        return await asyncio.shield(asyncio.create_task(handle()))
+
+
+class _BoundedServer(web.Server):
+    """Closes connections above a limit as soon as they are made."""
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        if len(self.connections) > limits.MAX_CONNECTIONS:
+            transport.abort()
+
 
 async def _read(incoming: web.BaseRequest) -> HttpRequest:
-    body = bytearray()
-    async for chunk in incoming.content.iter_any():
-        body += chunk
-        if len(body) > media_types.MAX_BODY:
-            raise status.too_large(media_types.MAX_BODY)
+    length = incoming.content_length
+    if length is not None and length > limits.MAX_BODY:
+        raise status.too_large(limits.MAX_BODY)
     headers: dict[str, str] = {}
     for name, value in incoming.headers.items():
         key = name.lower()
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    return HttpRequest(
-        incoming.method, incoming.url.path, tuple(incoming.query.items()), headers, bytes(body) if body else None
-    )
+    try:
+        async with asyncio.timeout(limits.BODY_SECONDS):
+            body = await _body(incoming)
+    except TimeoutError:
+        raise status.body_timeout() from None
+    path, query = incoming.url.path, tuple(incoming.query.items())
+    return HttpRequest(incoming.method, path, query, headers, body or None)
+
+
+async def _body(incoming: web.BaseRequest) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in incoming.content.iter_any():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > limits.MAX_BODY:
+            raise status.too_large(limits.MAX_BODY)
+    return b"".join(parts)
 
 
 def _whole(response: Response) -> web.Response:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 import yaml
 
-from pocketkube.api import status
-from pocketkube.api.content import protobuf
+from pocketkube.api import limits, status
+from pocketkube.api.content import bounds, protobuf
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 ACCEPTED = (JSON, YAML, PROTOBUF)
-MAX_BODY = 3 * 1024 * 1024
-MAX_DEPTH = 500
-MAX_NODES = 1_000_000
 
 Form = Literal["object", "table", "metadata"]
 _ALIASES: dict[str, Form] = {
@@ -77,6 +75,8 @@ def decode_object(body: bytes | None, media: str, kind: str = "") -> dict[str, A
     try:
         value = decode_json(body or b"") if media != YAML else decode_yaml(body or b"")
     except status.ApiStatus as problem:
+        if problem.code != 400:  # noqa: PLR2004  too large
+            raise
         raise status.bad_request(f"{unrecognized}json parse error: {problem.message}") from problem
     if value is None:
         return {}
@@ -90,38 +90,38 @@ def decode_object(body: bytes | None, media: str, kind: str = "") -> dict[str, A
 
 
 def decode_json(body: bytes) -> Any:
+    bounds.check_count(body)
     try:
         value = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise status.bad_request(str(error)) from error
     except RecursionError as error:
         raise status.bad_request("exceeded max depth") from error
-    check_depth(value)
+    bounds.check_depth(value)
     return value
 
 
 def decode_yaml(body: bytes) -> Any:
     """YAML as Kubernetes reads it: plain data, string keys, no dates."""
+    if body[:1] == b"{":
+        with suppress(status.ApiStatus):
+            return decode_json(body)
     try:
-        return decode_json(body)
-    except status.ApiStatus:
-        pass
-    try:
-        _check_yaml_depth(body)
+        _check_yaml(body)
         value = yaml.load(body, Loader=_Loader)  # noqa: S506  a safe loader without timestamps
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         text = " ".join(str(error).split())
         raise status.bad_request(f"error converting YAML to JSON: yaml: {text}") from error
     except RecursionError as error:
         raise status.bad_request("error converting YAML to JSON: yaml: exceeded max depth") from error
-    if _weight(value, {}) > MAX_NODES:
+    if _weight(value, {}) > limits.MAX_VALUES:
         raise status.bad_request("error converting YAML to JSON: yaml: document contains excessive aliasing")
-    check_depth(value)
+    bounds.check_depth(value)
     return _with_string_keys(value)
 
 
 def duplicate_fields(body: bytes) -> list[str]:
-    """Paths of names that occur more than once in one JSON object; empty for what is no JSON."""
+    """Paths of names that occur more than once in one JSON object, the first few; empty for what is no JSON."""
     try:
         document = json.loads(body, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
@@ -131,13 +131,15 @@ def duplicate_fields(body: bytes) -> list[str]:
     return list(found)
 
 
-def _check_yaml_depth(body: bytes) -> None:
+def _check_yaml(body: bytes) -> None:
     """Before anything is built: the C loader recurses without looking at the end of the stack."""
     depth = 0
-    for event in yaml.parse(body, Loader=_Loader):
+    for count, event in enumerate(yaml.parse(body, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
+        if depth > limits.MAX_DEPTH:
             raise status.bad_request("error converting YAML to JSON: yaml: exceeded max depth")
+        if count > limits.MAX_VALUES:
+            raise status.too_many_values(limits.MAX_VALUES)
 
 
 def _weight(value: Any, known: dict[int, int]) -> int:
@@ -145,7 +147,7 @@ def _weight(value: Any, known: dict[int, int]) -> int:
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
-        known[id(value)] = MAX_NODES + 1  # until it is counted: whatever contains itself has no end
+        known[id(value)] = limits.MAX_VALUES + 1  # until it is counted: whatever contains itself has no end
         children = value.values() if isinstance(value, dict) else value
         known[id(value)] = 1 + sum(_weight(child, known) for child in children)
     return known[id(value)]
@@ -159,6 +161,8 @@ def _find_duplicates(value: Any, path: str, found: dict[str, None]) -> None:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for name, inner in value:
+            if len(found) >= limits.MAX_STRICT_ERRORS:
+                return
             here = f"{path}.{name}" if path else name
             if name in seen:
                 found[here] = None
@@ -167,22 +171,6 @@ def _find_duplicates(value: Any, path: str, found: dict[str, None]) -> None:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             _find_duplicates(inner, f"{path}[{index}]", found)
-
-
-def check_depth(value: Any) -> None:
-    """Refuse nesting that would exhaust the stack of whoever walks the object."""
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        following: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                following.extend(child for child in each.values() if isinstance(child, (dict, list)))
-            elif isinstance(each, list):
-                following.extend(child for child in each if isinstance(child, (dict, list)))
-        if not following:
-            return
-        level = following
-    raise status.bad_request(f"the body of the request is nested deeper than {MAX_DEPTH} levels")
 
 
 def _media(media: str, *, stream: bool) -> str | None:

@@ -41,9 +41,13 @@ class Renderer:
         return answer(obj, accept, code=code)
 
     def stored(self, resource: Resource, stored: Stored, accept: Accept, include: str) -> Response:
-        if accept.form == "object" and accept.media == media_types.JSON and self._versions.is_stored(resource):
+        if self.passes_on(resource, accept):
             return Response(200, {"content-type": media_types.JSON}, stored.data + b"\n")
         return self.single(resource, self.decode(resource, stored), accept, include)
+
+    def passes_on(self, resource: Resource, accept: Accept) -> bool:
+        """Whether stored bytes have the form that the client asked for."""
+        return accept.form == "object" and accept.media == media_types.JSON and self._versions.is_stored(resource)
 
     def page(self, resource: Resource, page: Page, accept: Accept, include: str) -> Response:
         meta = page.metadata(custom=resource.custom)

@@ -31,7 +31,7 @@ class User:
         if self.uid:
             info["uid"] = self.uid
         if self.extra:
-            info["extra"] = {key: list(values) for key, values in self.extra.items()}
+            info["extra"] = {key: list(values) for key, values in sorted(self.extra.items())}
         return info
 
 
@@ -77,5 +77,4 @@ class Attributes:
     old: dict[str, Any] | None = None  # the object before an update, for mutating admission
 
     def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
+        self.warnings.append(text)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from apportion.cluster.transport import HttpRequest, Response
-from pocketkube.api import media_types, non_resource_paths, rendering, routing, status
+from pocketkube.api import limits, media_types, non_resource_paths, rendering, routing, status
 from pocketkube.api.access import impersonation
 from pocketkube.api.access.rbac import Rbac
 from pocketkube.api.access.reviews import PLURALS as REVIEWS
@@ -36,7 +36,8 @@ from pocketkube.api.storage.watching import Watches
 from pocketkube.api.storage.writer import Options, Target, Writer
 from pocketkube.api.subresources.dispatch import Subresources
 from pocketkube.api.subresources.eviction import Evictions
-from pocketkube.api.verbs import Verbs
+from pocketkube.api.turns import Turns
+from pocketkube.api.verbs import Verbs, read_object
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class ApiServer:
         self.registry = registry or Registry.builtin()
         self.store = store or Store(fields_of=self._fields_of)
         self.versions = Versions()
+        self.turns = Turns()
         self.definitions = Definitions(self.store, self.registry, self.versions, clock)
         self.tokens = Tokens(self.store, clock=clock)
         self.authorizer = Rbac(self.store)
@@ -73,10 +75,11 @@ class ApiServer:
             Strategies(self._service_addresses, self.definitions.accept),
             admission,
             clock,
+            self.turns,
         )
         self.deleter = Deleter(self.store, self.versions, admission, clock)
         self.definitions.use(self.writer, self.deleter)
-        patcher = Patcher(self.writer, clock)
+        patcher = Patcher(self.writer, clock, self.turns)
         self.subresources = Subresources(
             self.store,
             self.versions,
@@ -85,6 +88,7 @@ class ApiServer:
             patcher,
             Evictions(self.store, self.registry, self.writer, self.deleter, clock),
             clock,
+            self.turns,
         )
         self.subresources.token_source = self._issue_token
         self.verbs = Verbs(
@@ -95,6 +99,7 @@ class ApiServer:
             patcher,
             self.watches,
             self.versions,
+            self.turns,
         )
         self.plain = non_resource_paths.Paths(self.registry)
 
@@ -104,8 +109,11 @@ class ApiServer:
             return await self._answer(request, user)
         except status.ApiStatus as problem:
             return Response(problem.code, {"content-type": media_types.JSON, **problem.headers}, problem.encode())
+        except RecursionError:
+            nested = status.bad_request("the object is nested too deeply")
+            return Response(nested.code, {"content-type": media_types.JSON}, nested.encode())
         except Exception as problem:
-            log.exception("request failed: %s %s", request.method, request.path)
+            log.exception("request failed: %r %r", request.method, request.path)
             unexpected = status.internal(f"{type(problem).__name__}: {problem}")
             return Response(unexpected.code, {"content-type": media_types.JSON}, unexpected.encode())
 
@@ -114,10 +122,11 @@ class ApiServer:
         self.watches.close()
         await self.definitions.close()
         await self.admission.close()
+        self.turns.close()
 
     async def _answer(self, request: HttpRequest, user: User | None) -> Response:
-        if len(request.body or b"") > media_types.MAX_BODY:
-            raise status.too_large(media_types.MAX_BODY)
+        if len(request.body or b"") > limits.MAX_BODY:
+            raise status.too_large(limits.MAX_BODY)
         user = impersonation.identity(user or self._identify(request), request.headers, self.authorizer)
         query: dict[str, str] = {}
         for name, value in request.query:
@@ -133,13 +142,13 @@ class ApiServer:
         if self.subresources.handles(route):
             return await self.subresources.answer(route, request, query, user)
         if route.resource.plural in REVIEWS and not route.resource.custom:
-            return self._review(route, request, user)
+            return await self._review(route, request, user)
         return await self.verbs.answer(route, request, query, user)
 
-    def _review(self, route: Route, request: HttpRequest, user: User) -> Response:
+    async def _review(self, route: Route, request: HttpRequest, user: User) -> Response:
         accept = media_types.accept(request.headers.get("accept", ""))
-        body = media_types.decode_object(request.body, media_types.media_of(request.headers))
-        asked = self.content.decode(route.resource, body, Options(user=user))
+        body, size = await read_object(self.turns, request), len(request.body or b"")
+        asked = await self.turns.run(size, self.content.decode, route.resource, body, Options(user=user))
         return rendering.answer(self.reviews.answer(route.resource, asked, user, route.namespace), accept, code=201)
 
     async def _issue_token(self, target: Target, body: dict[str, Any]) -> dict[str, Any]:

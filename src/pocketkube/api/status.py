@@ -7,11 +7,13 @@ duck-typed (`group`, `plural`, `kind`) because errors do not depend on the regis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
+
+from pocketkube.api import limits
 
 
 class Named(Protocol):
@@ -35,6 +37,18 @@ class Cause:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
+
+
+def bounded(causes: Iterable[Cause]) -> list[Cause]:
+    """The first causes, and one that says so if there are more: a large object can have thousands."""
+    found: list[Cause] = []
+    text_left = limits.MAX_CAUSES_TEXT
+    for cause in causes:
+        text_left -= len(cause.field) + len(cause.message)
+        if len(found) >= limits.MAX_CAUSES or (found and text_left < 0):
+            return [*found, Cause("<nil>", f"Too many: {len(found)} problems are shown", "FieldValueTooMany")]
+        found.append(cause)
+    return found
 
 
 class ApiStatus(Exception):
@@ -163,6 +177,19 @@ def too_large(limit: int) -> ApiStatus:
     return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
+def too_many_values(limit: int) -> ApiStatus:
+    return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit} values")
+
+
+def object_too_large() -> ApiStatus:
+    """What etcd answers, as kube-apiserver passes it on."""
+    return ApiStatus(500, "", "etcdserver: request is too large")
+
+
+def store_full() -> ApiStatus:
+    return ApiStatus(500, "", "etcdserver: mvcc: database space exceeded")
+
+
 def unsupported_media_type(accepted: Sequence[str]) -> ApiStatus:
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return ApiStatus(415, "UnsupportedMediaType", message)
@@ -175,6 +202,10 @@ def too_many_requests(message: str, details: dict[str, Any] | None = None, retry
 
 def timeout(message: str) -> ApiStatus:
     return ApiStatus(504, "Timeout", message, {})
+
+
+def body_timeout() -> ApiStatus:
+    return ApiStatus(408, "Timeout", "Timeout: the body of the request was not sent in time", {})
 
 
 def internal(message: str) -> ApiStatus:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apportion.cluster.transport import HttpRequest, Response
@@ -20,11 +21,14 @@ from pocketkube.api.storage.deletion import Deleter
 from pocketkube.api.storage.selectors import Selection
 from pocketkube.api.storage.store import Store
 from pocketkube.api.storage.watching import LONGEST, Watches, WatchOptions
-from pocketkube.api.storage.writer import Options, Target, Update, Writer
+from pocketkube.api.storage.writer import Options, Target, Update, Writer, Written
+from pocketkube.api.turns import Turns
 
 Obj = dict[str, Any]
+_AT_ONCE = 10
 _FIELD_VALIDATION = ("Ignore", "Warn", "Strict")
 _LONGEST_MANAGER = 128
+_WARNINGS_LENGTH, _WARNING_LENGTH = 4096, 256  # characters
 _DELETE_OPTIONS = Resource(
     "", "v1", "DeleteOptions", "deleteoptions", "", namespaced=False, model="meta_v1.DeleteOptions"
 )
@@ -61,6 +65,7 @@ class Verbs:
         patcher: Patcher,
         watches: Watches,
         versions: Any,
+        turns: Turns,
     ) -> None:
         self._store = store
         self._renderer = renderer
@@ -69,6 +74,7 @@ class Verbs:
         self._patcher = patcher
         self._watches = watches
         self._versions = versions
+        self._turns = turns
 
     async def answer(self, route: Route, request: HttpRequest, query: Mapping[str, str], user: User) -> Response:
         """The response of a verb on a collection, an object or its status."""
@@ -84,12 +90,12 @@ class Verbs:
             case "get":
                 return self.get(route, accept, query)
             case "list":
-                return self.list(route, accept, query)
+                return await self.list(route, accept, query)
             case "watch":
                 return self.watch(route, accept, query)
             case "deletecollection":
                 return await self.delete_collection(route, accept, request, query, user)
-        options = write_options(query, user, request.headers.get("user-agent", ""), route.verb)
+        options = write_options(query, user, request, route.verb)
         match route.verb:
             case "create":
                 response = await self.create(route, accept, request, query, options)
@@ -97,7 +103,7 @@ class Verbs:
                 response = await self.update(route, accept, request, query, options)
             case "patch":
                 written = await self._patcher.patch(target(route), request, options)
-                response = self._written(route.resource, written.obj, accept, query, created=written.created)
+                response = await self._written(route.resource, written, accept, query)
             case _:
                 response = await self.delete(route, accept, request, query, options)
         return with_warnings(response, options)
@@ -112,11 +118,17 @@ class Verbs:
             raise status.not_found(route.resource, route.name)
         return self._renderer.stored(route.resource, stored, accept, query.get("includeObject", ""))
 
-    def list(self, route: Route, accept: Accept, query: Mapping[str, str]) -> Response:
+    async def list(self, route: Route, accept: Accept, query: Mapping[str, str]) -> Response:
         page = listing.page(
             self._store, bucket_of(route.resource), route.namespace, selection(route.resource, query), query
         )
-        return self._renderer.page(route.resource, page, accept, query.get("includeObject", ""))
+        return await self._page(route.resource, page, accept, query)
+
+    async def _page(self, resource: Resource, page: listing.Page, accept: Accept, query: Mapping[str, str]) -> Response:
+        include = query.get("includeObject", "")
+        if self._renderer.passes_on(resource, accept):
+            return self._renderer.page(resource, page, accept, include)
+        return await self._turns.run(page.size, self._renderer.page, resource, page, accept, include)
 
     def watch(self, route: Route, accept: Accept, query: Mapping[str, str]) -> Response:
         resource = route.resource
@@ -138,27 +150,27 @@ class Verbs:
         resource = route.resource
         if resource.namespaced and not route.namespace:
             raise status.method_not_allowed()
-        body = media_types.decode_object(request.body, media_types.media_of(request.headers), route.resource.kind)
-        note_duplicates(request, options, resource)
+        body = await read_object(self._turns, request, resource.kind)
+        await self._turns.run(options.size, note_duplicates, request, options, resource)
         _check_namespace(route, body)
         written = await self._writer.create(target(route), body, options)
-        return self._written(resource, written.obj, accept, query, created=True)
+        return await self._written(resource, written, accept, query)
 
     async def update(
         self, route: Route, accept: Accept, request: HttpRequest, query: Mapping[str, str], options: Options
     ) -> Response:
-        body = media_types.decode_object(request.body, media_types.media_of(request.headers), route.resource.kind)
-        note_duplicates(request, options, route.resource)
+        body = await read_object(self._turns, request, route.resource.kind)
+        await self._turns.run(options.size, note_duplicates, request, options, route.resource)
         _check_namespace(route, body)
         creates = (route.resource.group, route.resource.plural) in _CREATE_ON_UPDATE and not route.subresource
         change = Update(lambda _current: body, create=(lambda: body) if creates else None, replaced=True)
         written = await self._writer.update(target(route), change, options)
-        return self._written(route.resource, written.obj, accept, query, created=written.created)
+        return await self._written(route.resource, written, accept, query)
 
     async def delete(
         self, route: Route, accept: Accept, request: HttpRequest, query: Mapping[str, str], options: Options
     ) -> Response:
-        body = delete_options(request, query)
+        body = await delete_options(self._turns, request, query)
         options.dry_run = options.dry_run or _dry_run(body.get("dryRun"))
         code, obj = await self._deleter.delete(target(route), body, options)
         return self._renderer.single(route.resource, obj, accept, query.get("includeObject", ""), code=code)
@@ -167,31 +179,40 @@ class Verbs:
         self, route: Route, accept: Accept, request: HttpRequest, query: Mapping[str, str], user: User
     ) -> Response:
         resource = route.resource
-        body = delete_options(request, query)
-        options = write_options(query, user, request.headers.get("user-agent", ""), "delete")
+        body = await delete_options(self._turns, request, query)
+        options = write_options(query, user, request, "delete")
         options.dry_run = options.dry_run or _dry_run(body.get("dryRun"))
         page = listing.page(self._store, bucket_of(resource), route.namespace, selection(resource, query), query)
-        for item in page.items:
+        for number, item in enumerate(page.items):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # other clients come in between
             each = Target(resource, item.key.namespace or route.namespace, item.key.name)
             try:
                 await self._deleter.delete(each, body, options, of_collection=True)
             except status.ApiStatus as problem:
                 if problem.reason != "NotFound":
                     raise
-        return with_warnings(self._renderer.page(resource, page, accept, query.get("includeObject", "")), options)
+        return with_warnings(await self._page(resource, page, accept, query), options)
 
-    def _written(
-        self, resource: Resource, obj: Obj, accept: Accept, query: Mapping[str, str], *, created: bool
+    async def _written(
+        self, resource: Resource, written: Written, accept: Accept, query: Mapping[str, str]
     ) -> Response:
-        code = 201 if created else 200
-        return self._renderer.single(resource, obj, accept, query.get("includeObject", ""), code=code)
+        code, include = 201 if written.created else 200, query.get("includeObject", "")
+        single = self._renderer.single
+        return await self._turns.run(written.size, single, resource, written.obj, accept, include, code=code)
 
 
 def target(route: Route) -> Target:
     return Target(route.resource, route.namespace, route.name, route.subresource)
 
 
-def write_options(query: Mapping[str, str], user: User, agent: str, verb: str) -> Options:
+async def read_object(turns: Turns, request: HttpRequest, kind: str = "") -> Obj:
+    """The object in the body of a request."""
+    media = media_types.media_of(request.headers)
+    return await turns.run(len(request.body or b""), media_types.decode_object, request.body, media, kind)
+
+
+def write_options(query: Mapping[str, str], user: User, request: HttpRequest, verb: str) -> Options:
     """The query parameters that all writes share."""
     kind = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}.get(verb, "DeleteOptions")
     validation = query.get("fieldValidation", "") or "Warn"
@@ -201,7 +222,7 @@ def write_options(query: Mapping[str, str], user: User, agent: str, verb: str) -
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
         raise listing.invalid_options(kind, "dryRun", f'Unsupported value: ["{dry_run}"]: supported values: "All"')
-    manager = query.get("fieldManager", "")
+    manager, agent = query.get("fieldManager", ""), request.headers.get("user-agent", "")
     if len(manager) > _LONGEST_MANAGER:
         problem = f"Too long: may not be more than {_LONGEST_MANAGER} bytes"
         raise listing.invalid_options(kind, "fieldManager", problem)
@@ -220,6 +241,7 @@ def write_options(query: Mapping[str, str], user: User, agent: str, verb: str) -
         field_validation=validation,
         force=is_true(query.get("force")),
         raw=raw,
+        size=len(request.body or b""),
     )
 
 
@@ -259,15 +281,15 @@ def watch_options(query: Mapping[str, str]) -> WatchOptions:
     )
 
 
-def delete_options(request: HttpRequest, query: Mapping[str, str]) -> Obj:
+async def delete_options(turns: Turns, request: HttpRequest, query: Mapping[str, str]) -> Obj:
     """DeleteOptions from the body, or from the query where the body is empty."""
     body: Obj = {}
     if request.body:
-        body = media_types.decode_object(request.body, media_types.media_of(request.headers), "DeleteOptions")
+        body = await read_object(turns, request, "DeleteOptions")
         kind = body.get("kind")
         if kind not in (None, "", "DeleteOptions"):
             raise status.bad_request(f"unable to decode the body of the request as DeleteOptions: it is a {kind}")
-        return decoding.canonical(_DELETE_OPTIONS, body)[0]
+        return (await turns.run(len(request.body), decoding.canonical, _DELETE_OPTIONS, body))[0]
     if query.get("gracePeriodSeconds"):
         body["gracePeriodSeconds"] = listing.whole_number(query, "gracePeriodSeconds")
     if query.get("propagationPolicy"):
@@ -295,12 +317,31 @@ def note_duplicates(request: HttpRequest, options: Options, resource: Resource) 
 
 def with_warnings(response: Response, options: Options) -> Response:
     if options.warnings:
-        texts = [" ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') for text in options.warnings]
+        texts = [_printable(text).replace("\\", "\\\\").replace('"', '\\"') for text in _short(options.warnings)]
         response.headers = {
             **response.headers,
             "warning": "\n".join(f'299 - "{text}"' for text in dict.fromkeys(texts)),
         }
     return response
+
+
+def _printable(text: str) -> str:
+    """A header has one line."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
+def _short(warnings: Sequence[str]) -> Iterator[str]:
+    """Warnings as kube-apiserver cuts them where there are too many: each one, and all together."""
+    if sum(map(len, warnings)) <= _WARNINGS_LENGTH:
+        yield from warnings
+        return
+    left = _WARNINGS_LENGTH
+    for text in dict.fromkeys(warnings):
+        shown = text[:_WARNING_LENGTH]
+        left -= len(shown)
+        if left < 0:
+            return
+        yield shown
 
 
 def _check_namespace(route: Route, body: Obj) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pocketkube.api.server import ApiServer
+from pocketkube.controllers.admission_policies import AdmissionPolicyStatus
 from pocketkube.controllers.controller import Control
 from pocketkube.controllers.disruption_budgets import DisruptionBudgets
 from pocketkube.controllers.endpoints import EndpointsOfServices
@@ -53,5 +54,6 @@ def controllers(control: Control, server: ApiServer, ca: str) -> list[Part]:
         VolumeClaims(control),
         VolumeProtection(control),
         QuotaStatus(control, server.admission.quotas),
+        AdmissionPolicyStatus(control),
         DefaultScheduler(control),
     ]

@@ -101,7 +101,7 @@ class GarbageCollector:
             self._nodes[uid] = node
             return
         for reference in before.owners if before else ():
-            self._dependents.get(reference.uid, set()).discard(uid)
+            self._forget(uid, reference)
         self._nodes[uid] = node
         for reference in node.owners:
             self._dependents.setdefault(reference.uid, set()).add(uid)
@@ -116,12 +116,15 @@ class GarbageCollector:
         for dependent in self._dependents.get(uid, ()):
             self._queue.add(dependent)
         for reference in node.owners if node else ():
-            siblings = self._dependents.get(reference.uid)
-            if siblings is not None:
-                siblings.discard(uid)
-                if not siblings:
-                    del self._dependents[reference.uid]
+            self._forget(uid, reference)
             self._queue.add(reference.uid)
+
+    def _forget(self, uid: str, owner: OwnerReference) -> None:
+        siblings = self._dependents.get(owner.uid)
+        if siblings is not None:
+            siblings.discard(uid)
+            if not siblings:
+                del self._dependents[owner.uid]
 
     # Collecting
 
@@ -138,9 +141,12 @@ class GarbageCollector:
         return None
 
     async def _judge(self, uid: str, node: _Node) -> None:
-        waiting = [each for each in node.owners if (owner := self._owner(node, each)) and owner.waits_for_dependents]
-        gone = [each for each in node.owners if self._owner(node, each) is None]
-        solid = [each for each in node.owners if each not in waiting and each not in gone]
+        waiting: list[OwnerReference] = []
+        gone: list[OwnerReference] = []
+        solid: list[OwnerReference] = []
+        for each in node.owners:
+            owner = self._owner(node, each)
+            (gone if owner is None else waiting if owner.waits_for_dependents else solid).append(each)
         if solid:
             if waiting or gone:
                 await self._keep_owners(uid, node, solid)

@@ -22,7 +22,7 @@ from pocketkube.kubelet import pod_annotations
 from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.kubelet import Site
 from pocketkube.kubelet.node_object import NodeObject
-from pocketkube.kubelet.pods import status
+from pocketkube.kubelet.pods import admission, status
 from pocketkube.kubelet.pods.container_records import PodRecord, Role, Running, Terminated, records_of
 from pocketkube.kubelet.shell import durations
 from pocketkube.node_pools import NodePlan
@@ -99,6 +99,10 @@ class LightPods:
 
     async def _begin(self, uid: str, each: _LightPod) -> None:
         now = self.site.clock.now()
+        if (rejection := admission.too_large(each.pod)) is not None:
+            told = status.rejected_status(rejection.reason, rejection.message, each.pod, now)
+            await pod_status.merge(self.site.client, each.pod, told)
+            return
         record = each.record = records_of(each.pod, now)
         record.ip, record.host_ip, record.sandbox_ready = self.site.addresses.for_pod(), each.node.address, True
         for container in record.containers.values():

@@ -65,6 +65,45 @@ def test_bad_files_are_refused_with_the_field(tmp_path: Path, text: str, field: 
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("pools: [{name: a, nodes: 100000000}]", "pools[0].nodes: 100000000 is too large: use at most 10000 nodes"),
+        ("pools: [{name: a, light: true, nodes: 10001}]", "pools[0].nodes: 10001 is too large: use at most 10000"),
+        ("pools: [{name: a, nodes: 501}]", "501 is too large: use at most 500 nodes that are not light"),
+        ("pools: [{name: a, nodes: 300}, {name: b, nodes: 300}]", "pools[1].nodes: 300 is too large: use at most 500"),
+        ("pools: [{name: a, gpus: [{count: 1000000000}]}]", "pools[0].gpus[0].count: 1000000000 is too large: use at"),
+        ("pools: [{name: a, gpus: [{count: 40}, {count: 40}]}]", "pools[0].gpus[1].count: 40 is too large"),
+        ("pools: [&a {name: a}, " + "*a, " * 2_000 + "]", "has more than 1000 YAML aliases"),
+        ("# " + "x" * 2_000_000, "has 2000002 characters: a topology has at most 1048576"),
+    ],
+)
+def test_t02_a_topology_that_is_too_large_is_refused_at_once(tmp_path: Path, text: str, field: str) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(text)
+    with pytest.raises(topology.TopologyError) as error:
+        topology.load(path)
+    assert field in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_t02_the_number_of_nodes_of_a_command_is_bounded_too() -> None:
+    with pytest.raises(topology.TopologyError, match="--nodes: 100000000 is too large: use at most 500"):
+        topology.default(100_000_000)
+
+
+def test_t02_the_gpus_of_kind_files_are_bounded_too(tmp_path: Path) -> None:
+    kind = tmp_path / "kind.yaml"
+    kind.write_text(
+        "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n"
+        "  - {role: worker, labels: {run.ai/simulated-gpu-node-pool: big}}\n"
+    )
+    values = tmp_path / "values.yaml"
+    values.write_text("topology: {nodePools: {big: {gpuCount: 1000000000, gpuProduct: NVIDIA-A100-PCIE-40GB}}}\n")
+    with pytest.raises(topology.TopologyError, match="1000000000 is too large: use at most 64 GPUs in one node"):
+        topology.load(kind, values)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(topology.TopologyError, match="cannot be read: No such file"):
         topology.load(tmp_path / "none.yaml")

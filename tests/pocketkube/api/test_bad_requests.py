@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pocketkube.api import media_types
+from pocketkube.api import limits
 from pocketkube.api.server import ApiServer
 from tests.pocketkube.api.direct_requests import (
     APPLY_PATCH,
@@ -68,7 +68,7 @@ async def test_bodies_of_another_kind_or_form(ask: DirectRequests) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused(ask: DirectRequests) -> None:
-    answer = await ask("POST", MAPS, b" " * (media_types.MAX_BODY + 1))
+    answer = await ask("POST", MAPS, b" " * (limits.MAX_BODY + 1))
     assert (answer.code, answer.reason) == (413, "RequestEntityTooLarge")
 
 

@@ -28,7 +28,7 @@ from apportion.apis import migconfig, names, profiles
 from apportion.apis.errors import InputError
 from apportion.core import layouts
 from apportion.core.catalog import Catalog, Model
-from apportion.emulation.cluster import kind_files
+from apportion.emulation.cluster import kind_files, topology_limits
 from pocketkube.node_pools import NodePlan, Pool
 
 
@@ -113,6 +113,8 @@ def default(nodes: int = 1) -> Topology:
     """What `apportion up` starts without a file: nodes with two emulated A100-40GB each."""
     if nodes < 0:
         raise TopologyError(f"--nodes: {nodes} is negative: use 0 or more")
+    if nodes > topology_limits.MOST_FULL_NODES:
+        raise TopologyError(f"--nodes: {nodes} is too large: use at most {topology_limits.MOST_FULL_NODES}")
     return Topology(pools=[GpuPool(name="node", nodes=nodes, gpus=[PoolGpus()])])
 
 
@@ -129,9 +131,13 @@ def load(*paths: Path, cluster: str = "apportion") -> Topology:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
+        text = path.read_text()
+        topology_limits.check_file(str(path), text)
+        return yaml.safe_load(text)
     except OSError as error:
         raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
+    except topology_limits.LimitExceeded as error:
+        raise TopologyError(str(error)) from None
     except (UnicodeDecodeError, RecursionError, yaml.YAMLError, ValueError) as error:
         raise TopologyError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
 
@@ -174,6 +180,10 @@ def _check(topology: Topology, source: str) -> None:
             if gpus.count < 0:
                 raise TopologyError(f"{where}.gpus[{index}].count: {gpus.count} is negative: use 0 or more")
             gpus.check(f"{where}.gpus[{index}]")
+    try:
+        topology_limits.check(topology.pools, source)
+    except topology_limits.LimitExceeded as error:
+        raise TopologyError(str(error)) from None
 
 
 MAX_NAME = 48

@@ -48,6 +48,9 @@ class Inventory:
                 entries = msgspec.json.decode(text, type=list[DeclaredGpus])
             except msgspec.DecodeError as error:
                 raise _refused(text, f"{error}; it must be a JSON list of GPUs with product and count") from None
+        total = sum(entry.count for entry in entries)
+        if total > LARGEST_COUNT:
+            raise _refused(total, f"a node has at most {LARGEST_COUNT} GPUs")
         return cls(tuple(item for entry in entries for item in _items(entry, catalog)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from urllib.parse import unquote
 
 from pocketkube.api import status
 from pocketkube.api.access.rbac import Rbac
@@ -46,7 +47,7 @@ def _account(name: str) -> tuple[str, str]:
 def _extra(given: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for name, value in given.items():
         if name.startswith("impersonate-extra-"):
-            yield name.removeprefix("impersonate-extra-"), tuple(each.strip() for each in value.split(","))
+            yield unquote(name.removeprefix("impersonate-extra-")), tuple(each.strip() for each in value.split(","))
 
 
 def _questions(wanted: User, groups: tuple[str, ...]) -> Iterator[RequestInfo]:

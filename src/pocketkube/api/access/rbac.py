@@ -129,12 +129,15 @@ class Rbac:
 
     def _compile(self) -> dict[tuple[str, str], list[Grant]]:
         found: dict[tuple[str, str], list[Grant]] = {}
+        known: dict[tuple[str, str, str], tuple[PolicyRule, ...] | None] = {}  # many bindings share a role
         for bucket in (CLUSTER_BINDINGS, BINDINGS):
             for stored in self._store.items(bucket):
                 binding, namespace = stored.decode(), stored.key.namespace
                 role = binding.get("roleRef") or {}
-                rules = self.role_rules(role.get("kind", ""), role.get("name", ""), namespace)
-                if not rules:
+                place = role.get("kind", ""), role.get("name", ""), namespace if role.get("kind") == "Role" else ""
+                if place not in known:
+                    known[place] = self.role_rules(*place)
+                if not (rules := known[place]):
                     continue
                 for subject in binding.get("subjects") or ():
                     grant = Grant(namespace, rules, _reason(stored.key, role, subject))
@@ -161,22 +164,29 @@ def covered(wanted: PolicyRule, held: list[PolicyRule]) -> bool:
                 return False
         for group in wanted.groups:
             for resource in wanted.resources:
-                names = wanted.names or ("",)
-                if not all(_resource_covered(verb, group, resource, name, held) for name in names):
+                if not _resource_covered(verb, group, resource, wanted.names, held):
                     return False
     return True
 
 
-def _resource_covered(verb: str, group: str, resource: str, name: str, held: list[PolicyRule]) -> bool:
+def _resource_covered(verb: str, group: str, resource: str, names: frozenset[str], held: list[PolicyRule]) -> bool:
+    """For all names at once: a rule without names covers them all, others cover those that they list."""
     subresource = resource.partition("/")[2]
     wanted = {"*", resource} | ({f"*/{subresource}"} if subresource else set())
-    return any(
-        ("*" in rule.verbs or verb in rule.verbs)
-        and ("*" in rule.groups or group in rule.groups)
-        and bool(wanted & rule.resources)
-        and (not rule.names or name in rule.names)
-        for rule in held
-    )
+    left = set(names)
+    for rule in held:
+        applies = (
+            ("*" in rule.verbs or verb in rule.verbs)
+            and ("*" in rule.groups or group in rule.groups)
+            and bool(wanted & rule.resources)
+        )
+        if applies and not rule.names:
+            return True
+        if applies and names:
+            left -= rule.names
+            if not left:
+                return True
+    return False
 
 
 def _url_covers(held: tuple[str, ...], wanted: str) -> bool:

@@ -19,7 +19,7 @@ def build(resource: Resource, attrs: Attributes, obj: Obj | None, old: Obj | Non
     own, asked = attrs.resource, resource
     kind = {"group": asked.group, "version": asked.version, "kind": asked.kind}
     request_kind = {"group": own.group, "version": own.version, "kind": own.kind}
-    if obj is not None and attrs.subresource and obj.get("kind") != own.kind:  # a Binding, an Eviction
+    if obj is not None and attrs.subresource and obj.get("kind") != own.kind:  # a Binding, a Scale, PodExecOptions
         group, version, name, _ = resource_lists.subresource_facts(own, attrs.subresource)
         kind = request_kind = {"group": group, "version": version, "kind": name}
         obj = {"kind": name, "apiVersion": f"{group}/{version}" if group else version, **obj}
@@ -34,8 +34,9 @@ def build(resource: Resource, attrs: Attributes, obj: Obj | None, old: Obj | Non
         "object": in_version(asked, obj) if obj is not None else None,
         "oldObject": in_version(asked, old) if old is not None else None,
         "dryRun": attrs.dry_run,
-        "options": {"kind": _OPTIONS.get(attrs.operation, ""), "apiVersion": "meta.k8s.io/v1", **attrs.options},
     }
+    if kind_of_options := _OPTIONS.get(attrs.operation):
+        found["options"] = {"kind": kind_of_options, "apiVersion": "meta.k8s.io/v1", **attrs.options}
     if attrs.subresource:
         found["subResource"] = found["requestSubResource"] = attrs.subresource
     if attrs.name:

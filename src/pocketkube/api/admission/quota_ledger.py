@@ -6,6 +6,7 @@ happens between the check of a request and its write, so what admission reads he
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,8 +44,8 @@ class Account:
 
     def set(self, uid: str, usage: dict[str, str] | None) -> bool:
         """What one object takes from now on; None if it is gone. Answers whether that changed anything."""
-        before = self.taken.pop(uid, {})
-        after = {name: amount for name, amount in (usage or {}).items() if name in self.hard}
+        before, hard = self.taken.pop(uid, {}), self.hard
+        after = {name: amount for name, amount in (usage or {}).items() if name in hard}
         if after:
             self.taken[uid] = after
             self.styles |= after
@@ -61,7 +62,8 @@ class QuotaLedger:
         self._store = store
         self._accounts: dict[Key, Account] = {}
         self._concerned: dict[tuple[Bucket, str], set[Key]] = {}
-        self._followed: set[Bucket] = set()
+        self._followed: dict[Bucket, Callable[[], None]] = {}  # how to stop
+        self._quotas_of: Counter[Bucket] = Counter()
         self.on_change: Callable[[Key], None] = lambda _: None
         store.listen(QUOTAS, self._quota_changed)
         for stored in store.items(QUOTAS):
@@ -88,9 +90,9 @@ class QuotaLedger:
         account = self._accounts[stored.key] = Account(stored.decode().get("spec") or {})
         for bucket in account.buckets:
             self._concerned.setdefault((bucket, stored.key.namespace), set()).add(stored.key)
+            self._quotas_of[bucket] += 1
             if bucket not in self._followed:
-                self._followed.add(bucket)
-                self._store.listen(bucket, partial(self._object_changed, bucket))
+                self._followed[bucket] = self._store.listen(bucket, partial(self._object_changed, bucket))
             for each in self._store.items(bucket, stored.key.namespace):
                 _enter(account, bucket, each)
         self.on_change(stored.key)
@@ -98,7 +100,14 @@ class QuotaLedger:
     def _close(self, key: Key) -> None:
         account = self._accounts.pop(key, None)
         for bucket in account.buckets if account else ():
-            self._concerned.get((bucket, key.namespace), set()).discard(key)
+            place = (bucket, key.namespace)
+            self._concerned.get(place, set()).discard(key)
+            if not self._concerned.get(place):
+                self._concerned.pop(place, None)
+            self._quotas_of[bucket] -= 1
+            if not self._quotas_of[bucket]:
+                del self._quotas_of[bucket]
+                self._followed.pop(bucket)()
 
     def _object_changed(self, bucket: Bucket, change: Change) -> None:
         for key in tuple(self._concerned.get((bucket, change.new.key.namespace), ())):

@@ -18,10 +18,15 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _MILLI = 10**6  # nanos
 
 
-@lru_cache(maxsize=4096)
 def canonical(value: str | float, *, milli: bool = False) -> str:
     """The canonical spelling, rounded up to a thousandth where the server does that (resource lists)."""
     text = value if isinstance(value, str) else repr(value)
+    quantity.nanos(text)  # refuses what is too long to be remembered
+    return _canonical(text, milli=milli)
+
+
+@lru_cache(maxsize=4096)
+def _canonical(text: str, *, milli: bool) -> str:
     nanos = quantity.nanos(text)
     if milli:
         nanos = -(-nanos // _MILLI) * _MILLI

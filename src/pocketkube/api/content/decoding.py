@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import msgspec
 
 from apportion.apis.quantity import QuantityError
-from pocketkube.api import status
+from pocketkube.api import limits, status
 from pocketkube.api.content import canonical_quantities, field_models
 from pocketkube.api.content.field_models import Field, Shape, Type
 from pocketkube.api.registry import Resource
@@ -207,7 +207,8 @@ def _walk_struct(shape: Shape, value: Any, path: str, go_path: str, unknown: lis
         field = shape.fields.get(name)
         here = f"{path}.{name}" if path else name
         if field is None:
-            unknown.append(here)
+            if len(unknown) < limits.MAX_STRICT_ERRORS:
+                unknown.append(here)
             continue
         if inner is None:
             continue

@@ -15,6 +15,7 @@ from typing import Any
 Obj = dict[str, Any]
 
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "resource.Quantity": "0", "intstr.IntOrString": 0}
+_MOST_LINES = 2_000
 # Fields of a pod's spec that stand in its security context inside the server.
 _MOVED = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 
@@ -22,7 +23,19 @@ _MOVED = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUse
 def difference(kind: str, old: Obj, new: Obj) -> str:
     """A unified difference of two values of an internal type."""
     before, after = (_lines(kind, value) for value in (old, new))
+    if _changed_lines(before, after) > _MOST_LINES:
+        return f"@@ more than {_MOST_LINES} lines differ @@\n"
     return "".join(line for line in difflib.unified_diff(before, after) if not line.startswith(("--- ", "+++ ")))
+
+
+def _changed_lines(before: list[str], after: list[str]) -> int:
+    """Lines that are left without the common beginning and end: comparing them takes longer than linear."""
+    pairs = enumerate(zip(before, after, strict=False))
+    start = next((index for index, (left, right) in pairs if left != right), min(len(before), len(after)))
+    ends = enumerate(zip(reversed(before[start:]), reversed(after[start:]), strict=False))
+    shorter = min(len(before), len(after)) - start
+    end = next((index for index, (left, right) in ends if left != right), shorter)
+    return max(len(before), len(after)) - start - end
 
 
 def _lines(kind: str, value: Obj) -> list[str]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from pocketkube.api import status
-from pocketkube.api.content import field_models
+from pocketkube.api import limits, status
+from pocketkube.api.content import bounds, field_models
 from pocketkube.api.content.field_models import Field, Type
 from pocketkube.api.registry import model_name
 
@@ -36,26 +36,139 @@ class WireError(ValueError):
 def decode(body: bytes) -> dict[str, Any]:
     """The object in a body; a 400 Status if the body cannot be read."""
     try:
-        return _object(body)
+        return _Decoder().object(body)
     except WireError as problem:
         raise status.bad_request(f"unable to decode the protobuf body: {problem}") from None
 
 
-def _object(body: bytes) -> dict[str, Any]:
-    if not body.startswith(MAGIC):
-        raise WireError("it does not begin with the Kubernetes magic number")
-    envelope = _message(body[len(MAGIC) :])
-    type_meta = _message(_last_bytes(envelope, 1))
-    api_version, kind = _text(_last_bytes(type_meta, 1)), _text(_last_bytes(type_meta, 2))
-    if encoding := _last_bytes(envelope, 3):
-        raise WireError(f"its content encoding {_text(encoding)!r} is not supported")
-    raw = _last_bytes(envelope, 2)
-    if _last_bytes(envelope, 4) == b"application/json":
-        return _as_object(raw)
-    model = "meta_v1." + kind if kind in _OPTIONS else model_name(api_version, kind)
-    if not field_models.exists(model) or model.startswith("apiextensions_"):
-        raise WireError(f'kind "{kind}" in version "{api_version}" is not known in this form; send it as JSON')
-    return {"kind": kind, "apiVersion": api_version, **_struct(model, raw)}
+class _Decoder:
+    """Reads one body; the number of its fields is bounded, since two bytes can be a message."""
+
+    def __init__(self) -> None:
+        self._left = limits.MAX_VALUES
+
+    def object(self, body: bytes) -> dict[str, Any]:
+        if not body.startswith(MAGIC):
+            raise WireError("it does not begin with the Kubernetes magic number")
+        envelope = self._message(body[len(MAGIC) :])
+        type_meta = self._message(_last_bytes(envelope, 1))
+        api_version, kind = _text(_last_bytes(type_meta, 1)), _text(_last_bytes(type_meta, 2))
+        if encoding := _last_bytes(envelope, 3):
+            raise WireError(f"its content encoding {_text(encoding)!r} is not supported")
+        raw = _last_bytes(envelope, 2)
+        if _last_bytes(envelope, 4) == b"application/json":
+            return _as_object(raw)
+        model = "meta_v1." + kind if kind in _OPTIONS else model_name(api_version, kind)
+        if not field_models.exists(model) or model.startswith("apiextensions_"):
+            raise WireError(f'kind "{kind}" in version "{api_version}" is not known in this form; send it as JSON')
+        return {"kind": kind, "apiVersion": api_version, **self._struct(model, raw)}
+
+    def _struct(self, model: str, data: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        self._fill(found, _layout(model), data)
+        return found
+
+    def _fill(self, found: dict[str, Any], layout: dict[int, Any], data: bytes) -> None:
+        for number, value in self._wire(data):
+            place = layout.get(number)
+            if isinstance(place, dict):
+                self._fill(found, place, _must_be_bytes(value))
+            elif isinstance(place, Field):
+                self._add(found, place, value)
+
+    def _add(self, found: dict[str, Any], field: Field, value: int | bytes) -> None:
+        kind = field.type
+        if kind.form == "list" and kind.of is not None:
+            found.setdefault(field.name, []).extend(self._items(kind.of, value))
+        elif kind.form == "map" and kind.of is not None:
+            key, item = self._entry(kind.of, _must_be_bytes(value))
+            found.setdefault(field.name, {})[key] = item
+        else:
+            read = self._value(kind, value)
+            if read is not None:
+                found[field.name] = read
+
+    def _items(self, kind: Type, value: int | bytes) -> list[Any]:
+        if kind.form in ("integer", "long") and isinstance(value, bytes):  # packed
+            items, at = [], 0
+            while at < len(value):
+                self._count()
+                number, at = _varint(value, at)
+                items.append(_signed(number))
+            return items
+        return [self._value(kind, value)]
+
+    def _entry(self, kind: Type, data: bytes) -> tuple[str, Any]:
+        key = ""
+        item: Any = None
+        items: list[Any] = []
+        for number, value in self._wire(data):
+            if number == 1:
+                key = _text(_must_be_bytes(value))
+            elif number == 2 and kind.form == "list" and kind.of is not None:  # noqa: PLR2004  the value's number
+                for inner, each in self._wire(_must_be_bytes(value)):
+                    items += self._items(kind.of, each) if inner == 1 else []
+            elif number == 2:  # noqa: PLR2004
+                item = self._value(kind, value)
+        return key, items if kind.form == "list" else item
+
+    def _value(self, kind: Type, value: int | bytes) -> Any:  # noqa: PLR0911  one case per form
+        match kind.form:
+            case "integer" | "long":
+                return _signed(_must_be_int(value))
+            case "boolean":
+                return bool(_must_be_int(value))
+            case "number":
+                return struct.unpack("<d", _must_be_int(value).to_bytes(8, "little"))[0]
+            case "string":
+                return _text(_must_be_bytes(value))
+            case "bytes":
+                return base64.b64encode(_must_be_bytes(value)).decode()
+            case "struct":
+                return self._struct(kind.name, _must_be_bytes(value))
+            case "quantity":
+                return _text(_last_bytes(self._message(_must_be_bytes(value)), 1)) or "0"
+            case "time" | "micro-time":
+                return _time(self._message(_must_be_bytes(value)), micro=kind.form == "micro-time")
+            case "int-or-string":
+                return _int_or_string(self._message(_must_be_bytes(value)))
+            case _:
+                raw = _last_bytes(self._message(_must_be_bytes(value)), 1)
+                return _as_json(raw) if raw else None
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise status.too_many_values(limits.MAX_VALUES)
+
+    def _message(self, data: bytes) -> dict[int, list[int | bytes]]:
+        found: dict[int, list[int | bytes]] = {}
+        for number, value in self._wire(data):
+            found.setdefault(number, []).append(value)
+        return found
+
+    def _wire(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
+        """Field numbers with their values: an int for numbers of any width, bytes for everything else."""
+        at = 0
+        while at < len(data):
+            self._count()
+            tag, at = _varint(data, at)
+            number, wire_type = tag >> 3, tag & 7
+            if wire_type == _VARINT:
+                value, at = _varint(data, at)
+                yield number, value
+                continue
+            if wire_type == _BYTES:
+                size, at = _varint(data, at)
+            elif wire_type in (_FIXED64, _FIXED32):
+                size = 8 if wire_type == _FIXED64 else 4
+            else:
+                raise WireError(f"wire type {wire_type} is not in use")
+            if at + size > len(data):
+                raise WireError("it ends in the middle of a field")
+            piece = data[at : at + size]
+            at += size
+            yield number, piece if wire_type == _BYTES else int.from_bytes(piece, "little")
 
 
 @functools.cache
@@ -69,84 +182,6 @@ def _layout(model: str) -> dict[int, Any]:
         if field.numbers:
             place[field.numbers[-1]] = field
     return layout
-
-
-def _struct(model: str, data: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    _fill(found, _layout(model), data)
-    return found
-
-
-def _fill(found: dict[str, Any], layout: dict[int, Any], data: bytes) -> None:
-    for number, value in _wire(data):
-        place = layout.get(number)
-        if isinstance(place, dict):
-            _fill(found, place, _must_be_bytes(value))
-        elif isinstance(place, Field):
-            _add(found, place, value)
-
-
-def _add(found: dict[str, Any], field: Field, value: int | bytes) -> None:
-    kind = field.type
-    if kind.form == "list" and kind.of is not None:
-        found.setdefault(field.name, []).extend(_items(kind.of, value))
-    elif kind.form == "map" and kind.of is not None:
-        key, item = _entry(kind.of, _must_be_bytes(value))
-        found.setdefault(field.name, {})[key] = item
-    else:
-        read = _value(kind, value)
-        if read is not None:
-            found[field.name] = read
-
-
-def _items(kind: Type, value: int | bytes) -> list[Any]:
-    if kind.form in ("integer", "long") and isinstance(value, bytes):  # packed
-        items, at = [], 0
-        while at < len(value):
-            number, at = _varint(value, at)
-            items.append(_signed(number))
-        return items
-    return [_value(kind, value)]
-
-
-def _entry(kind: Type, data: bytes) -> tuple[str, Any]:
-    key = ""
-    item: Any = None
-    items: list[Any] = []
-    for number, value in _wire(data):
-        if number == 1:
-            key = _text(_must_be_bytes(value))
-        elif number == 2 and kind.form == "list" and kind.of is not None:  # noqa: PLR2004  the value's number
-            for inner, each in _wire(_must_be_bytes(value)):
-                items += _items(kind.of, each) if inner == 1 else []
-        elif number == 2:  # noqa: PLR2004
-            item = _value(kind, value)
-    return key, items if kind.form == "list" else item
-
-
-def _value(kind: Type, value: int | bytes) -> Any:  # noqa: PLR0911  one case per form
-    match kind.form:
-        case "integer" | "long":
-            return _signed(_must_be_int(value))
-        case "boolean":
-            return bool(_must_be_int(value))
-        case "number":
-            return struct.unpack("<d", _must_be_int(value).to_bytes(8, "little"))[0]
-        case "string":
-            return _text(_must_be_bytes(value))
-        case "bytes":
-            return base64.b64encode(_must_be_bytes(value)).decode()
-        case "struct":
-            return _struct(kind.name, _must_be_bytes(value))
-        case "quantity":
-            return _text(_last_bytes(_message(_must_be_bytes(value)), 1)) or "0"
-        case "time" | "micro-time":
-            return _time(_message(_must_be_bytes(value)), micro=kind.form == "micro-time")
-        case "int-or-string":
-            return _int_or_string(_message(_must_be_bytes(value)))
-        case _:
-            raw = _last_bytes(_message(_must_be_bytes(value)), 1)
-            return _as_json(raw) if raw else None
 
 
 def _time(message: dict[int, list[int | bytes]], *, micro: bool) -> str | None:
@@ -176,43 +211,16 @@ def _as_object(raw: bytes) -> dict[str, Any]:
 
 
 def _as_json(raw: bytes) -> Any:
+    bounds.check_count(raw)
     try:
-        return msgspec.json.decode(raw)
+        value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         raise WireError("an embedded object is not JSON") from None
+    bounds.check_depth(value)
+    return value
 
 
 # The wire format
-
-
-def _message(data: bytes) -> dict[int, list[int | bytes]]:
-    found: dict[int, list[int | bytes]] = {}
-    for number, value in _wire(data):
-        found.setdefault(number, []).append(value)
-    return found
-
-
-def _wire(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers with their values: an int for numbers of any width, bytes for everything else."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == _VARINT:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        if wire_type == _BYTES:
-            size, at = _varint(data, at)
-        elif wire_type in (_FIXED64, _FIXED32):
-            size = 8 if wire_type == _FIXED64 else 4
-        else:
-            raise WireError(f"wire type {wire_type} is not in use")
-        if at + size > len(data):
-            raise WireError("it ends in the middle of a field")
-        piece = data[at : at + size]
-        at += size
-        yield number, piece if wire_type == _BYTES else int.from_bytes(piece, "little")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -9,7 +10,9 @@ from typing import Any, Literal
 import msgspec
 
 from pocketkube.api.custom_kinds import defaulting, pruning, structural_validation, validation_rules
-from pocketkube.api.status import Cause
+from pocketkube.api.custom_kinds.places import ROOT
+from pocketkube.api.regular_expressions import PatternError, compiled
+from pocketkube.api.status import Cause, bounded
 
 Obj = dict[str, Any]
 Level = Literal["root", "item", "field"]
@@ -28,11 +31,10 @@ _JUNCTORS = ("allOf", "anyOf", "oneOf")
 def validate(definition: Obj, old: Obj | None = None) -> list[Cause]:
     """Everything that is wrong with a definition."""
     spec = definition.get("spec") or {}
-    causes = [*_names(definition, spec), *_versions(spec)]
-    causes += _contents(spec.get("versions") or [])
-    if old is not None:
-        causes += _immutable(definition, old)
-    return causes
+    changes = _immutable(definition, old) if old is not None else ()
+    return bounded(
+        itertools.chain(_names(definition, spec), _versions(spec), _contents(spec.get("versions") or []), changes)
+    )
 
 
 def _names(definition: Obj, spec: Obj) -> Iterator[Cause]:
@@ -87,8 +89,8 @@ def _versions(spec: Obj) -> Iterator[Cause]:
 
 def _contents(versions: list[Obj]) -> Iterator[Cause]:
     """Schemas, subresources and columns; where all versions agree, the server speaks of them once."""
+    alone = all(_shared(versions[0]) == _shared(other) for other in versions)
     for index, version in enumerate(versions):
-        alone = all(_shared(version) == _shared(other) for other in versions)
         if alone and index:
             return
         here = "spec" if alone else f"spec.versions[{index}]"
@@ -245,8 +247,8 @@ def _pattern(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
     if not pattern:
         return
     try:
-        structural_validation.pattern_of(pattern)
-    except re.error as problem:
+        compiled(pattern)
+    except PatternError as problem:
         why = f"must be a valid regular expression, but isn't: {problem}"
         yield Cause(f"{path}.pattern", f"Invalid value: {_json(pattern)}: {why}")
 
@@ -274,7 +276,7 @@ def _defaults(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
             unknown = pruning.unknown(inner, value)
             if unknown:
                 yield Cause(f"{here}.default", f"Invalid value: {_json(inner['default'])}: must be pruned")
-            for cause in structural_validation.check(inner, value, structural_validation.ABSENT, ""):
+            for cause in structural_validation.check(inner, value, structural_validation.ABSENT, ROOT):
                 yield Cause(f"{here}.default{'.' + cause.field if cause.field else ''}", cause.message, cause.reason)
         yield from _defaults(inner, here)
     for name in ("items", "additionalProperties"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-import re
 from collections.abc import Callable
 from datetime import date, datetime
+
+from pocketkube.api.regular_expressions import compiled
 
 _UUID = r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?%s[0-9a-fA-F]{3}-?%s[0-9a-fA-F]{3}-?[0-9a-fA-F]{12}"
 _HEX, _VARIANT = "[0-9a-fA-F]", "[89abAB]"
@@ -18,7 +19,7 @@ _TIME_UNITS = (
 )
 _PATTERNS = {
     "email": r"[^@\s]+@[^@\s]+",
-    "hostname": rf"(?=.{{1,253}}\Z){_HOST}(\.{_HOST})*\.?",
+    "hostname": rf"{_HOST}(\.{_HOST})*\.?",
     "mac": r"([0-9a-fA-F]{2}[:-]){5,7}[0-9a-fA-F]{2}|([0-9a-fA-F]{4}\.){2,3}[0-9a-fA-F]{4}",
     "uuid": _UUID % (_HEX, _HEX),
     "uuid3": _UUID % ("3", _HEX),
@@ -30,9 +31,10 @@ _PATTERNS = {
     "ssn": r"\d{3}[- ]?\d{2}[- ]?\d{4}",
     "uri": r"([a-zA-Z][a-zA-Z0-9+.-]*:)[^\s]*|/[^\s]*",
     "duration": rf"[-+]?(\d+(\.\d*)?\s*({_TIME_UNITS})\s*)+|0",
-    "k8sshortname": r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?",
-    "k8slongname": r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+    "k8sshortname": r"[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+    "k8slongname": r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
 }
+_LONGEST = {"hostname": 253, "k8sshortname": 63, "k8slongname": 253}
 _RANGES = {"int32": 2**31, "int64": 2**63}
 
 
@@ -40,7 +42,8 @@ def matches(name: str, value: str) -> bool:
     """Whether a string has the format; unknown formats match everything."""
     normal = name.replace("-", "")
     if normal in _PATTERNS:
-        return re.fullmatch(_PATTERNS[normal], value) is not None
+        short = len(value) <= _LONGEST.get(normal, len(value))
+        return short and compiled(_PATTERNS[normal]).fullmatch(value) is not None
     read = _READERS.get(normal)
     if read is None:
         return True

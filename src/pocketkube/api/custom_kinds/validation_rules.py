@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pocketkube.api.custom_kinds.places import Place
 from pocketkube.api.expressions import evaluation, optional_values, timestamps, types
 from pocketkube.api.expressions.checker import Environment
 from pocketkube.api.status import Cause
@@ -14,6 +15,7 @@ from pocketkube.api.status import Cause
 Schema = Mapping[str, Any]
 
 KEY = "x-kubernetes-validations"
+MOST_STEPS = 500_000
 
 _ENVIRONMENT = Environment({"self": types.DYN, "oldSelf": types.DYN}, escaped_fields=True)
 _BOOL = (types.BOOL, types.DYN)  # the types of fields are not known to the checker
@@ -32,24 +34,36 @@ _WORDS = {
 }
 
 
-def violations(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Cause]:
+class Budget:
+    """The steps that all rules of one object may take together."""
+
+    def __init__(self) -> None:
+        self.steps = MOST_STEPS
+
+
+def violations(schema: Schema, value: Any, old: Any, place: Place, budget: Budget) -> Iterator[Cause]:
     """The rules of one place that its value breaks. `old` is None where nothing stood before."""
+    typed, typed_old = _typed(schema, value), _typed(schema, old)
     for rule in schema.get(KEY) or ():
+        if budget.steps < 0:
+            return
         about_change = _OLD.search(rule["rule"]) is not None
         if about_change and old is None and not rule.get("optionalOldSelf"):
             continue
-        values = {"self": _typed(schema, value), "oldSelf": _typed(schema, old)}
+        values = {"self": typed, "oldSelf": typed_old}
         if rule.get("optionalOldSelf"):
             values["oldSelf"] = optional_values.NONE if old is None else optional_values.Optional(values["oldSelf"])
         try:
-            if evaluation.cached_expression(rule["rule"], _ENVIRONMENT, _BOOL).is_true(values):
+            if evaluation.cached_expression(rule["rule"], _ENVIRONMENT, _BOOL).is_true(values, budget):
                 continue
             message = _message(rule, values)
         except evaluation.EvaluationError as problem:
             message = f"{problem} evaluating rule: {rule['rule']}"
+            if budget.steps < 0:
+                message = "validation failed due to running out of cost budget, no further validation rules will be run"
         reason = rule.get("reason") or "FieldValueInvalid"
         text = _WORDS.get(reason, _WORDS["FieldValueInvalid"]).format(type=_type(schema), message=message)
-        yield Cause(f"{path}{rule.get('fieldPath') or ''}".lstrip("."), text, reason)
+        yield Cause(f"{place}{rule.get('fieldPath') or ''}".lstrip("."), text, reason)
 
 
 def exist(schema: Schema) -> bool:

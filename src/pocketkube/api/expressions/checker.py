@@ -35,6 +35,8 @@ def check(node: ExpressionNode, text: str, environment: Environment) -> Type:
     """The type of the result; raises CelTypeErrors."""
     checker = _Checker(environment)
     found = checker.of(node, dict(environment.names))
+    if not checker.problems:
+        checker.check_literals()
     if checker.problems:
         raise CelTypeErrors(checker.problems, text)
     if checker.failed_conversion:
@@ -50,6 +52,9 @@ class _Checker:
         self.problems: list[tuple[int, str]] = []
         self.substitutions = Substitutions()
         self.failed_conversion = ""
+        self._aggregates: list[list[tuple[ExpressionNode, Type]]] = []
+        self._bad_literals: list[tuple[int, str]] = []
+        self._in_format = 0
         self._objects = environment.objects
 
     def of(self, node: ExpressionNode, names: Names) -> Type:  # noqa: PLR0911, C901  one case per node
@@ -124,19 +129,31 @@ class _Checker:
         return DYN
 
     def _joined(self, items: Iterable[tuple[ExpressionNode, bool]], names: Names) -> Type:
-        """The type of all items of a list or a map, which must agree."""
+        """The type of all items of a list or a map, which must be the same outside of `format`."""
         joined: Type | None = None
+        all_found: list[tuple[ExpressionNode, Type]] = []
         for node, optional in items:
             found = self.of(node, names)
             if optional:
                 found = self._unwrapped(node, found)
+            all_found.append((node, found))
             if joined is None:
                 joined = found
-            elif self.substitutions.assignable([joined], [found]):
-                joined = types.most_general(joined, found)
             else:
-                joined = self._mismatch(node, joined, found)
+                agree = self.substitutions.assignable([joined], [found])
+                joined = types.most_general(joined, found) if agree else DYN
+        if not self._in_format:
+            self._aggregates.append(all_found)
         return joined if joined is not None else self.substitutions.parameter()
+
+    def check_literals(self) -> None:
+        """What is looked at only in expressions of the right types."""
+        self.problems += self._bad_literals
+        for items in self._aggregates:
+            resolved = [(node, self.substitutions.resolved(found, free=DYN)) for node, found in items]
+            other = next(((node, found) for node, found in resolved if found != resolved[0][1]), None)
+            if other is not None:
+                self._mismatch(other[0], resolved[0][1], other[1])
 
     def _unwrapped(self, node: ExpressionNode, found: Type) -> Type:
         found = self.substitutions.resolved(found)
@@ -145,8 +162,8 @@ class _Checker:
         return found if found.is_any else self._mismatch(node, types.optional_of(found), found)
 
     def _call(self, node: parser.FunctionCall, names: Names) -> Type:
-        if node.name == "format" and node.target is not None and len(node.arguments) == 1:
-            arguments = [self._format_arguments(node, names)]
+        if node.name == "format" and node.target is not None:
+            arguments = self._format_arguments(node, names)
         else:
             arguments = [self.of(each, names) for each in node.arguments]
         self._check_literal(node)
@@ -180,16 +197,17 @@ class _Checker:
         result, *expected = self.substitutions.instantiated((overload.result, *overload.arguments))
         return self.substitutions.resolved(result) if self.substitutions.assignable(given, expected) else None
 
-    def _format_arguments(self, node: parser.FunctionCall, names: Names) -> Type:
-        """The list of values may have any types, but those must be what a literal format wants."""
-        values = node.arguments[0]
-        if not isinstance(values, parser.ListOf):
-            return self.of(values, names)
-        found = [self.substitutions.resolved(self.of(item.value, names), free=DYN) for item in values.items]
-        if isinstance(node.target, parser.Literal) and isinstance(node.target.value, str):
-            for index, why in formatting.problems(node.target.value, [each.name for each in found]):
-                self._problem(node.at if index is None else values.items[index].value.at, why)
-        return types.list_of(DYN)
+    def _format_arguments(self, node: parser.FunctionCall, names: Names) -> list[Type]:
+        """Values of any types, but of those that a literal format wants."""
+        self._in_format += 1
+        found = [self.of(each, names) for each in node.arguments]
+        values = node.arguments[0] if len(node.arguments) == 1 else None
+        if isinstance(values, parser.ListOf) and isinstance(node.target, parser.Literal):
+            shown = [self.substitutions.resolved(self.of(item.value, names), free=DYN).name for item in values.items]
+            for index, why in formatting.problems(str(node.target.value), shown):
+                self._bad_literals.append((node.at if index is None else values.items[index].value.at, why))
+        self._in_format -= 1
+        return found
 
     def _check_literal(self, node: parser.FunctionCall) -> None:
         """Literals that will never be a pattern or a time."""
@@ -200,7 +218,7 @@ class _Checker:
             self._convert(node.name, literal.value)
         valid = _LITERALS.get(node.name)
         if valid is not None and isinstance(literal.value, str) and not valid(literal.value):
-            self._problem(literal.at, f"invalid {node.name} argument")
+            self._bad_literals.append((literal.at, f"invalid {node.name} argument"))
 
     def _convert(self, name: str, value: Any) -> None:
         """kube-apiserver converts literals when it plans the program, after all other checks."""

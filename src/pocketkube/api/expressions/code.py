@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from pocketkube.api.expressions import access, function_tables, functions, optional_values, parser
+from pocketkube.api.expressions import access, costs, function_tables, functions, optional_values, parser
 from pocketkube.api.expressions.checker import Environment, qualified_name
 from pocketkube.api.expressions.comprehensions import FINISH, Results, must_be_bool
 from pocketkube.api.expressions.functions import EvaluationError, no_overload
@@ -14,16 +15,17 @@ from pocketkube.api.expressions.optional_values import Optional
 from pocketkube.api.expressions.parser import ExpressionNode
 
 MOST_STEPS = 200_000
-_TEXT_PER_STEP = 10
 
 
+class Budget(Protocol):
+    """How many steps several expressions may still take together."""
+
+    steps: int
+
+
+@dataclass(slots=True)
 class StepBudget:
-    """How many steps several expressions may take together."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
+    steps: int
 
 
 class Scope:
@@ -31,15 +33,15 @@ class Scope:
 
     __slots__ = ("budget", "steps", "values")
 
-    def __init__(self, values: dict[str, Any], budget: StepBudget | None) -> None:
+    def __init__(self, values: dict[str, Any], budget: Budget | None) -> None:
         self.values = values
         self.steps = MOST_STEPS
-        self.budget = budget or StepBudget(MOST_STEPS)
+        self.budget = budget if budget is not None else StepBudget(MOST_STEPS)
 
     def charge(self, steps: int) -> None:
         self.steps -= steps
-        self.budget.left -= steps
-        if self.steps < 0 or self.budget.left < 0:
+        self.budget.steps -= steps
+        if self.steps < 0 or self.budget.steps < 0:
             raise EvaluationError("operation cancelled: actual cost limit exceeded")
 
 
@@ -152,7 +154,7 @@ class _Generator:
 
         def run(scope: Scope) -> Any:
             values = [argument(scope) for argument in arguments]
-            scope.charge(_cost(values))
+            scope.charge(costs.of_call(values, scope.steps))
             return call(*values)
 
         return run
@@ -230,14 +232,3 @@ def _logic(every: bool, parts: tuple[Code, ...]) -> Code:  # noqa: FBT001  the o
         return every
 
     return run
-
-
-def _cost(values: list[Any]) -> int:
-    """What a call costs: most functions go through their arguments once."""
-    cost = 1
-    for value in values:
-        if isinstance(value, str | bytes):
-            cost += len(value) // _TEXT_PER_STEP
-        elif isinstance(value, list | dict):
-            cost += len(value)
-    return cost

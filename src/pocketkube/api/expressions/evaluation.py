@@ -14,7 +14,7 @@ from typing import Any
 
 from pocketkube.api.expressions import checker, code, functions, parser, types
 from pocketkube.api.expressions.checker import Environment, PlanningError
-from pocketkube.api.expressions.code import Code, Scope, StepBudget
+from pocketkube.api.expressions.code import Budget, Code, Scope, StepBudget
 from pocketkube.api.expressions.functions import EvaluationError
 from pocketkube.api.expressions.parser import CelSyntaxError
 from pocketkube.api.expressions.types import Type
@@ -42,13 +42,13 @@ class CompiledExpression:
     result: Type
     code: Code
 
-    def evaluate(self, values: Mapping[str, Any], budget: StepBudget | None = None) -> Any:
+    def evaluate(self, values: Mapping[str, Any], budget: Budget | None = None) -> Any:
         try:
             return self.code(Scope(dict(values), budget))
         except RecursionError:
             raise EvaluationError("the expression is nested too deep") from None
 
-    def is_true(self, values: Mapping[str, Any], budget: StepBudget | None = None) -> bool:
+    def is_true(self, values: Mapping[str, Any], budget: Budget | None = None) -> bool:
         """The value of an expression that must be a bool."""
         result = self.evaluate(values, budget)
         if not isinstance(result, bool):

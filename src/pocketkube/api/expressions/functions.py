@@ -18,6 +18,7 @@ from typing import Any
 from apportion.apis import quantity
 from apportion.apis.quantity import QuantityError
 from pocketkube.api.expressions.parser import UInt
+from pocketkube.api.regular_expressions import PatternError, compiled
 
 Function = Callable[..., Any]
 
@@ -127,11 +128,10 @@ _TYPE_NAMES: tuple[tuple[type, str], ...] = (
 )
 
 
-@functools.lru_cache(maxsize=512)
-def pattern(text: str) -> re.Pattern[str]:
+def pattern(text: str) -> Any:
     try:
-        return re.compile(text, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as problem:
+        return compiled(text)
+    except PatternError as problem:
         raise EvaluationError(f"error parsing regexp: {problem}") from None
 
 
@@ -175,15 +175,17 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
-    result = text.replace(old, new, limit)
-    if len(result) > LONGEST_TEXT:
+    count = text.count(old) if limit < 0 else min(limit, text.count(old))
+    if len(text) + count * (len(new) - len(old)) > LONGEST_TEXT:
         raise EvaluationError("text is too long")
-    return result
+    return text.replace(old, new, limit)
 
 
 def _join(values: Any, separator: str = "") -> str:
     if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
         raise no_overload("join", values, separator)
+    if sum(map(len, values)) + len(separator) * len(values) > LONGEST_TEXT:
+        raise EvaluationError("text is too long")
     return separator.join(values)
 
 

@@ -8,12 +8,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pocketkube.api.expressions import timestamps
-from pocketkube.api.expressions.functions import EvaluationError, checked_int, equal, is_int, is_number, no_overload
+from pocketkube.api.expressions.functions import (
+    LONGEST_TEXT,
+    EvaluationError,
+    checked_int,
+    equal,
+    is_int,
+    is_number,
+    no_overload,
+)
 from pocketkube.api.expressions.parser import UInt
 
 _UINT_END = 2**64
-
-
 _ORDERED = (str, bytes, bool, datetime, timedelta)
 
 
@@ -42,6 +48,8 @@ def _added(left: Any, right: Any) -> Any:
         return timestamps.added(left, right)
     for kind in (str, list, bytes):
         if isinstance(left, kind) and isinstance(right, kind):
+            if len(left) + len(right) > LONGEST_TEXT:
+                raise EvaluationError("text is too long" if kind is str else "list is too long")
             return left + right  # type: ignore[operator]
     raise no_overload("_+_", left, right)
 

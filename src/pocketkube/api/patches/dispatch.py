@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from apportion.cluster.transport import HttpRequest
-from pocketkube.api import media_types, status
+from pocketkube.api import limits, media_types, status
+from pocketkube.api.content import bounds
 from pocketkube.api.patches import (
     json_patch,
     managed_fields,
@@ -19,6 +20,7 @@ from pocketkube.api.patches.errors import PatchError
 from pocketkube.api.registry import Resource
 from pocketkube.api.storage import listing, metadata
 from pocketkube.api.storage.writer import Options, Target, Update, Writer, Written
+from pocketkube.api.turns import Turns
 
 Obj = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
@@ -29,8 +31,9 @@ KINDS = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 
 class Patcher:
-    def __init__(self, writer: Writer, clock: metadata.Clock) -> None:
+    def __init__(self, writer: Writer, clock: metadata.Clock, turns: Turns) -> None:
         self._writer = writer
+        self._turns = turns
         self._clock = clock
 
     async def patch(self, target: Target, request: HttpRequest, options: Options) -> Written:
@@ -38,7 +41,8 @@ class Patcher:
         if media == APPLY_PATCH:
             return await self._apply(target, request, options)
         sent = request.body or b"" if media == STRATEGIC_PATCH else b""
-        update = Update(self.change(target, request), patched=True, strategic=sent)
+        change = await self.change(target, request)
+        update = Update(change, patched=True, strategic=sent)
         return await self._writer.update(target, update, options)
 
     async def _apply(self, target: Target, request: HttpRequest, options: Options) -> Written:
@@ -46,7 +50,7 @@ class Patcher:
         if not options.explicit_manager:
             problem = "Required value: is required for apply patch"
             raise listing.invalid_options("PatchOptions", "fieldManager", problem)
-        config = _configuration(target, request.body or b"")
+        config = await self._turns.run(options.size, _configuration, target, request.body or b"")
         now = self._clock()
 
         def apply_to(live: Obj | None) -> Obj:
@@ -58,32 +62,35 @@ class Patcher:
         create = None if target.subresource else lambda: apply_to(None)
         return await self._writer.update(target, Update(apply_to, create=create, applied=True), options)
 
-    def change(self, target: Target, request: HttpRequest) -> Callable[[Obj], Obj]:
+    async def change(self, target: Target, request: HttpRequest) -> Callable[[Obj], Obj]:
         """What any patch but apply does to a document."""
         media = media_types.media_of(request.headers)
         if media not in _kinds(target):
             if target.resource.custom:
                 raise status.unsupported_media_type(_kinds(target))
             raise status.ApiStatus(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-        return self._change(target, media, request.body or b"")
+        return await self._turns.run(len(request.body or b""), _change, target, media, request.body or b"")
 
-    def _change(self, target: Target, media: str, body: bytes) -> Callable[[Obj], Obj]:
-        try:
-            patch = media_types.decode_json(body)
-        except status.ApiStatus as problem:
-            raise status.bad_request(f"error decoding patch: {problem.message}") from problem
-        if media == JSON_PATCH:
-            operations = _operations(patch)
-            return lambda current: _document(json_patch_or_422(current, operations))
-        if not isinstance(patch, dict):
-            raise status.bad_request(
-                f"error decoding patch: json: cannot unmarshal {media_types.json_type(patch)} into Go value of type "
-                "map[string]interface {}"
-            )
-        if media == STRATEGIC_PATCH:
-            node = merge_types.of_resource(target.resource)
-            return lambda current: _strategic(node, current, patch)
-        return lambda current: _document(merge_patch.apply(current, patch))
+
+def _change(target: Target, media: str, body: bytes) -> Callable[[Obj], Obj]:
+    try:
+        patch = media_types.decode_json(body)
+    except status.ApiStatus as problem:
+        if problem.code != 400:  # noqa: PLR2004  too large
+            raise
+        raise status.bad_request(f"error decoding patch: {problem.message}") from problem
+    if media == JSON_PATCH:
+        operations = _operations(patch)
+        return lambda current: _document(json_patch_or_422(current, operations))
+    if not isinstance(patch, dict):
+        raise status.bad_request(
+            f"error decoding patch: json: cannot unmarshal {media_types.json_type(patch)} into Go value of type "
+            "map[string]interface {}"
+        )
+    if media == STRATEGIC_PATCH:
+        node = merge_types.of_resource(target.resource)
+        return lambda current: _strategic(node, current, patch)
+    return lambda current: _document(merge_patch.apply(current, patch))
 
 
 def _configuration(target: Target, body: bytes) -> Obj:
@@ -91,6 +98,8 @@ def _configuration(target: Target, body: bytes) -> Obj:
     try:
         config = media_types.decode_yaml(body)
     except status.ApiStatus as problem:
+        if problem.code != 400:  # noqa: PLR2004  too large
+            raise
         raise status.bad_request(f"error decoding YAML: {problem.message}") from problem
     if not isinstance(config, dict):
         raise status.bad_request("error decoding YAML: the configuration is not an object")
@@ -136,12 +145,9 @@ def _operations(patch: Any) -> list[Any]:
         return []
     if not isinstance(patch, list):
         raise _wrong_type(patch, "value of type []handlers.jsonPatchOp")
-    if len(patch) > json_patch.MAX_OPERATIONS:
-        raise status.ApiStatus(
-            413,
-            "RequestEntityTooLarge",
-            f"The allowed maximum operations in a JSON patch is {json_patch.MAX_OPERATIONS}, got {len(patch)}",
-        )
+    if len(patch) > limits.MAX_PATCH_OPERATIONS:
+        most = f"The allowed maximum operations in a JSON patch is {limits.MAX_PATCH_OPERATIONS}, got {len(patch)}"
+        raise status.ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: {most}")
     for operation in patch:
         if not isinstance(operation, dict) and operation is not None:
             raise _wrong_type(operation, "value of type handlers.jsonPatchOp")
@@ -176,4 +182,5 @@ def _strategic(node: merge_types.MergeNode, current: Obj, patch: Obj) -> Obj:
 def _document(value: Any) -> Obj:
     if not isinstance(value, dict):
         raise status.bad_request("the patch makes something other than an object")
+    bounds.check_depth(value)  # moves can nest what was flat
     return value

@@ -6,6 +6,7 @@ in place: a new one shares everything but the nodes on the way.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pocketkube.api.patches.field_sets import Path, element
@@ -20,41 +21,69 @@ def of_new(node: MergeNode, obj: dict[str, Any]) -> Tree:
     return _added_to_map(node, obj, there=True)
 
 
-def with_path(tree: Tree, path: Path) -> Tree:
-    """The set with one more member."""
-    part, rest = path[0], path[1:]
-    inner = tree.get(part)
-    if not rest:
+def with_paths(tree: Tree, paths: Iterable[Path]) -> Tree:
+    """The set with more members."""
+    return _with(tree, _branches(paths))
+
+
+def without_paths(tree: Tree, paths: Iterable[Path]) -> Tree:
+    """The set without some members; what becomes empty goes too."""
+    return _without(tree, _branches(paths))
+
+
+class _Branch:
+    """What some paths have in common: whether one of them ends here, and how the others go on."""
+
+    __slots__ = ("below", "ends")
+
+    def __init__(self) -> None:
+        self.ends = False
+        self.below: dict[str, _Branch] = {}
+
+
+def _branches(paths: Iterable[Path]) -> _Branch:
+    root = _Branch()
+    for path in paths:
+        branch = root
+        for part in path:
+            following = branch.below.get(part)
+            if following is None:
+                following = branch.below[part] = _Branch()
+            branch = following
+        branch.ends = True
+    return root
+
+
+def _with(tree: Tree, branch: _Branch) -> Tree:
+    if not branch.below:
+        return tree
+    result = dict(tree)
+    for part, below in branch.below.items():
+        inner = tree.get(part)
+        member = below.ends or (inner is not None and (not inner or DOT in inner))
+        changed = _with(inner or {}, below)
+        if member and changed and DOT not in changed:
+            changed = {DOT: {}, **changed}
+        result[part] = changed
+    return result
+
+
+def _without(tree: Tree, branch: _Branch) -> Tree:
+    result = dict(tree)
+    for part, below in branch.below.items():
+        inner = tree.get(part)
         if inner is None:
-            return {**tree, part: {}}
-        return tree if not inner or DOT in inner else {**tree, part: {DOT: {}, **inner}}
-    if inner is None:
-        return {**tree, part: with_path({}, rest)}
-    changed = with_path(inner or {DOT: {}}, rest)
-    return tree if changed is inner else {**tree, part: changed}
-
-
-def without_path(tree: Tree, path: Path) -> Tree:
-    """The set without one member; what becomes empty goes too."""
-    part, rest = path[0], path[1:]
-    inner = tree.get(part)
-    if inner is None:
-        return tree
-    if not rest:
-        left = {key: value for key, value in inner.items() if key != DOT} if inner else {}
-        return _replaced(tree, part, left or None)
-    changed = without_path(inner, rest)
-    if changed is inner:
-        return tree
-    if changed.keys() == {DOT}:
-        return _replaced(tree, part, {})
-    return _replaced(tree, part, changed or None)
-
-
-def _replaced(tree: Tree, part: str, inner: Tree | None) -> Tree:
-    if inner is not None:
-        return {**tree, part: inner}
-    return {key: value for key, value in tree.items() if key != part}
+            continue
+        member = (not inner or DOT in inner) and not below.ends
+        left = _without(inner, below)
+        left.pop(DOT, None)
+        if left:
+            result[part] = {DOT: {}, **left} if member else left
+        elif member:
+            result[part] = {}
+        else:
+            del result[part]
+    return result
 
 
 def _added(node: MergeNode, value: Any, *, there: bool) -> Tree | None:

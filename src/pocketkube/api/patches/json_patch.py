@@ -10,9 +10,11 @@ import copy
 import re
 from typing import Any
 
+import msgspec
+
+from pocketkube.api import limits
 from pocketkube.api.patches.errors import PatchError
 
-MAX_OPERATIONS = 10_000
 _OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 _INDEX = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 
@@ -26,18 +28,36 @@ def apply(target: Any, patch: Any) -> Any:
     if not isinstance(patch, list):
         raise PatchError("cannot unmarshal object into Go value of type jsonpatch.Patch")
     document = copy.deepcopy(target)
+    copied = _Copied()
     for operation in patch:
-        document = _step(document, operation)
+        document = _step(document, operation, copied)
     return document
 
 
-def _step(document: Any, operation: Any) -> Any:
+class _Copied:
+    """How much `copy` has added so far: thirty of them can double a document thirty times."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def copy(self, value: Any) -> Any:
+        encoded = msgspec.json.encode(value)
+        self._bytes += len(encoded)
+        if self._bytes > limits.MAX_COPIED_BYTES:
+            raise PatchError(
+                f"Unable to complete the copy, the accumulated size increase of copy is {self._bytes}, exceeding the "
+                f"limit {limits.MAX_COPIED_BYTES}"
+            )
+        return msgspec.json.decode(encoded)
+
+
+def _step(document: Any, operation: Any, copied: _Copied) -> Any:
     name = operation.get("op") if isinstance(operation, dict) else None
     if name not in _OPERATIONS:
         raise PatchError(f"Unexpected kind: {name or 'unknown'}")
     if operation.get("path") == "" and name in ("replace", "test"):
         return _whole(document, name, copy.deepcopy(operation.get("value")))
-    _in_place(document, name, operation)
+    _in_place(document, name, operation, copied)
     return document
 
 
@@ -49,11 +69,11 @@ def _whole(document: Any, name: str, value: Any) -> Any:
     return value if name == "replace" else document
 
 
-def _in_place(document: Any, name: str, operation: dict[str, Any]) -> None:
+def _in_place(document: Any, name: str, operation: dict[str, Any], copied: _Copied) -> None:
     path = operation.get("path")
     if name in ("move", "copy"):
         holder, key = _place(document, operation, "from")
-        value = _remove(holder, key, "move", key) if name == "move" else copy.deepcopy(_get(holder, key))
+        value = _remove(holder, key, "move", key) if name == "move" else copied.copy(_get(holder, key))
         _add(*_place(document, operation, "path"), value, name, path)
         return
     holder, key = _place(document, operation, "path")

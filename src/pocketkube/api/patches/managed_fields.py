@@ -74,12 +74,10 @@ class _Entry:
         return field_sets.from_fields(self.fields)
 
     def take(self, paths: Paths) -> None:
-        for path in paths:
-            self.fields = field_set_encoding.with_path(self.fields, path)
+        self.fields = field_set_encoding.with_paths(self.fields, paths)
 
     def lose(self, paths: Paths) -> None:
-        for path in paths:
-            self.fields = field_set_encoding.without_path(self.fields, path)
+        self.fields = field_set_encoding.without_paths(self.fields, paths)
 
 
 @dataclass(slots=True)
@@ -301,9 +299,11 @@ def _conflict_message(conflicts: list[tuple[Manager, field_sets.Path]]) -> str:
         other, path = conflicts[0]
         return f"Apply failed with 1 conflict: conflict with {other}: {field_sets.text(path)}"
     lines = []
-    for manager in sorted({other for other, _ in conflicts}, key=str):
-        lines.append(f"conflicts with {manager}:")
-        lines += [f"- {field_sets.text(path)}" for other, path in conflicts if other == manager]
+    of_manager: dict[Manager, list[str]] = {}
+    for other, path in conflicts:
+        of_manager.setdefault(other, []).append(f"- {field_sets.text(path)}")
+    for manager in sorted(of_manager, key=str):
+        lines += [f"conflicts with {manager}:", *of_manager[manager]]
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 

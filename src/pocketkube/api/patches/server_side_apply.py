@@ -9,6 +9,7 @@ from the others.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from pocketkube.api.patches import field_sets
@@ -74,10 +75,10 @@ def _merge_lists(node: MergeNode, live: list[Any], config: list[Any]) -> list[An
     """Items of both: the configuration's order leads, live items keep their place between shared ones."""
     before = {field_sets.element(node, item): item for item in live}
     wanted = {field_sets.element(node, item): item for item in config}
-    shared = [part for part in wanted if part in before]
+    shared = deque(part for part in wanted if part in before)
     merged: list[Any] = []
     done: set[str] = set()
-    right = list(wanted)
+    right = deque(wanted)
     for item in live:
         part = field_sets.element(node, item)
         if part not in wanted:
@@ -88,10 +89,10 @@ def _merge_lists(node: MergeNode, live: list[Any], config: list[Any]) -> list[An
         if shared and shared[0] != part:
             continue  # out of the configuration's order: it follows where the configuration has it
         while right:
-            each = right.pop(0)
+            each = right.popleft()
             done.add(each)
-            if each in shared:
-                shared.remove(each)
+            if shared and shared[0] == each:  # both are in the order of the configuration
+                shared.popleft()
             merged.append(merge(node.item, before[each], wanted[each]) if each in before else wanted[each])
             if each == part:
                 break

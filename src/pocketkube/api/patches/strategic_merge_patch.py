@@ -7,7 +7,10 @@ own list says, then what was there before.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
+
+import msgspec
 
 from pocketkube.api.patches.errors import PatchError
 from pocketkube.api.patches.merge_types import MergeNode
@@ -64,10 +67,11 @@ def _retained(original: Obj, patch: Obj) -> Obj:
     names = patch[RETAIN]
     if not isinstance(names, list):
         raise PatchError("invalid patch format of retainKeys")
+    known = {name for name in names if isinstance(name, str)}
     for key, value in patch.items():
-        if key != RETAIN and value is not None and not key.startswith((DELETE_FROM, ORDER)) and key not in names:
+        if key != RETAIN and value is not None and not key.startswith((DELETE_FROM, ORDER)) and key not in known:
             raise PatchError("invalid patch format of retainKeys")
-    return {key: value for key, value in original.items() if key in names}
+    return {key: value for key, value in original.items() if key in known}
 
 
 def _merge_ordered(node: MergeNode, result: Obj, rest: Obj, key: str) -> None:
@@ -112,10 +116,14 @@ def _merge_lists(inner: MergeNode, before: list[Any], given: list[Any]) -> list[
         raise PatchError("cannot merge lists without merge key")
     merged, plain = _special_items(key, list(before), given)
     live = list(merged)
+    places: dict[Any, int] = {}
+    for index, old in enumerate(merged):
+        places.setdefault(_comparable(old.get(key)), index)
     for each in plain:
-        identity = _identity(key, each)
-        position = next((index for index, old in enumerate(merged) if old.get(key) == identity), None)
+        identity = _comparable(_identity(key, each))
+        position = places.get(identity)
         if position is None:
+            places[identity] = len(merged)
             merged.append(_plain(each))
         else:
             merged[position] = apply(inner.item, merged[position], each)
@@ -126,20 +134,22 @@ def _special_items(key: str, before: list[Any], given: list[Any]) -> tuple[list[
     """Items that are directives take effect first; answers what is left of both lists."""
     plain = [each for each in given if DIRECTIVE not in each]
     replace = False
+    gone: set[Any] = set()
     for each in given:
         match each.get(DIRECTIVE):
             case None:
                 continue
             case "delete":
-                identity = _identity(key, each)
-                before = [old for old in before if old.get(key) != identity]
+                gone.add(_comparable(_identity(key, each)))
             case "replace":
                 replace = True
             case "merge":
                 raise PatchError("merging lists cannot yet be specified in the patch")
             case other:
                 raise PatchError(f"unknown patch type: {other} in map: {each}")
-    return (plain, []) if replace else (before, plain)
+    if replace:
+        return plain, []
+    return [old for old in before if _comparable(old.get(key)) not in gone] if gone else before, plain
 
 
 def _ordered(key: str, merged: list[Any], order: list[Any], live: list[Any]) -> list[Any]:
@@ -151,10 +161,11 @@ def _ordered(key: str, merged: list[Any], order: list[Any], live: list[Any]) -> 
     others = [each for each in merged if _rankable(key, each) not in rank]
     others.sort(key=lambda each: place.get(_rankable(key, each), len(live)))
     woven: list[Any] = []
-    while named and others:
-        left, right = place.get(_rankable(key, others[0])), place.get(_rankable(key, named[0]))
-        woven.append(others.pop(0) if left is not None and right is not None and left < right else named.pop(0))
-    return [*woven, *named, *others]
+    first, second = deque(named), deque(others)
+    while first and second:
+        left, right = place.get(_rankable(key, second[0])), place.get(_rankable(key, first[0]))
+        woven.append((second if left is not None and right is not None and left < right else first).popleft())
+    return [*woven, *first, *second]
 
 
 def _ranks(key: str, items: list[Any]) -> dict[Any, int]:
@@ -165,15 +176,14 @@ def _ranks(key: str, items: list[Any]) -> dict[Any, int]:
 
 
 def _rankable(key: str, item: Any) -> Any:
-    identity = _identity(key, item)
-    return (
-        (type(identity).__name__, repr(identity))
-        if isinstance(identity, (dict, list))
-        else (
-            isinstance(identity, bool),
-            identity,
-        )
-    )
+    return _comparable(_identity(key, item))
+
+
+def _comparable(value: Any) -> Any:
+    """A value that can be looked up: equal where the given ones are, and true is not 1."""
+    if isinstance(value, dict | list):
+        return type(value).__name__, msgspec.json.encode(value, order="sorted")
+    return isinstance(value, bool), value
 
 
 def _identity(key: str, item: Any) -> Any:
@@ -192,7 +202,8 @@ def _delete_from(result: Obj, name: str, gone: Any) -> None:
         return
     if not isinstance(gone, list) or not isinstance(before, list):
         raise PatchError("invalid patch format of primitive list")
-    result[name] = [each for each in before if each not in gone]
+    removed = {_comparable(each) for each in gone}
+    result[name] = [each for each in before if _comparable(each) not in removed]
 
 
 def _field(key: str, prefix: str, what: str) -> str:
@@ -220,8 +231,7 @@ def _plain(value: Any, *, nulls: bool = False) -> Any:
 
 
 def _unique(items: list[Any]) -> list[Any]:
-    found: list[Any] = []
+    found: dict[Any, Any] = {}
     for each in items:
-        if each not in found:
-            found.append(each)
-    return found
+        found.setdefault(_comparable(each), each)
+    return list(found.values())

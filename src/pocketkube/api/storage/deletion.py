@@ -33,11 +33,12 @@ class Deleter:
         self._clock = clock
 
     async def delete(
-        self, target: Target, body: Obj, options: Options, *, of_collection: bool = False
+        self, target: Target, body: Obj, options: Options, *, of_collection: bool = False, admitted: bool = False
     ) -> tuple[int, Obj]:
         """Code and answer: the object while it is still there or was, else a Status of success.
 
-        `of_collection`: the request named no object, and admission is told none.
+        `of_collection`: the request named no object, and admission is told none. `admitted`: admission has seen the
+        request in another form.
         """
         resource = target.resource
         check_options(body)
@@ -53,7 +54,8 @@ class Deleter:
             metadata.check_preconditions(
                 resource, current, preconditions.get("uid"), preconditions.get("resourceVersion")
             )
-            await self._admission.validate(attrs, None, self._versions.from_storage(resource, current.decode()))
+            if not admitted:
+                await self._admission.validate(attrs, None, self._versions.from_storage(resource, current.decode()))
             try:
                 return self._delete_once(target, body, options, current)
             except (store.Stale, store.Missing):

@@ -17,6 +17,7 @@ from pocketkube.api import status
 from pocketkube.api.storage.selectors import Selection
 from pocketkube.api.storage.store import Bucket, Compacted, Future, Key, Store, Stored
 
+_LONGEST_NUMBER = 20  # characters of 64 bits
 _EXPIRED_PAGE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
     "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
@@ -33,6 +34,11 @@ class Page:
     revision: int
     token: str = ""
     remaining: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the objects."""
+        return sum(len(item.data) for item in self.items)
 
     def metadata(self, *, custom: bool = False) -> dict[str, object]:
         found: dict[str, object] = {"resourceVersion": str(self.revision)}
@@ -53,7 +59,7 @@ class _ContinueToken(msgspec.Struct):
 
 def page(store: Store, bucket: Bucket, namespace: str, selection: Selection, query: Mapping[str, str]) -> Page:
     """The page that a list request asks for."""
-    limit = whole_number(query, "limit")
+    limit = max(0, whole_number(query, "limit"))
     token = query.get("continue", "")
     start: Key | None = None
     if token:
@@ -82,7 +88,7 @@ def whole_number(query: Mapping[str, str], name: str) -> int:
     if not text:
         return 0
     try:
-        return int(text)
+        return int(text[:_LONGEST_NUMBER])
     except ValueError:
         message = f'strconv.ParseInt: parsing "{text}": invalid syntax'
         raise status.bad_request(message) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pocketkube.api.status import bad_request
@@ -46,9 +46,6 @@ class FieldTerm:
     value: str
     equal: bool
 
-    def matches(self, fields: Mapping[str, str]) -> bool:
-        return (fields.get(self.path, "") == self.value) is self.equal
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -56,14 +53,18 @@ class Selection:
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[FieldTerm, ...] = ()
+    _labels_match: Callable[[Labels], bool] = field(init=False, repr=False, compare=False)
+    _fields_match: Callable[[Labels], bool] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_labels_match", _predicate(self.labels))
+        object.__setattr__(self, "_fields_match", _fields_predicate(self.fields))
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.fields)
 
     def matches(self, stored: Stored) -> bool:
-        return all(term.matches(stored.fields) for term in self.fields) and all(
-            requirement.matches(stored.labels) for requirement in self.labels
-        )
+        return self._fields_match(stored.fields) and self._labels_match(stored.labels)
 
     @property
     def single_name(self) -> str | None:
@@ -102,7 +103,44 @@ def from_label_selector(selector: Mapping[str, Any] | None) -> Callable[[Labels]
         requirements.append(
             Requirement(str(expression.get("key")), operator, frozenset(expression.get("values") or []))
         )
-    return lambda labels: all(requirement.matches(labels) for requirement in requirements)
+    return _predicate(requirements)
+
+
+def _predicate(requirements: Iterable[Requirement]) -> Callable[[Labels], bool]:
+    """All requirements at once. Those that absent labels fulfil are looked up by key, so their number costs nothing."""
+    positive: list[Requirement] = []
+    absent: set[str] = set()
+    refused: dict[str, set[str]] = {}
+    for each in dict.fromkeys(requirements):
+        if each.operator == "!":
+            absent.add(each.key)
+        elif each.operator == "notin":
+            refused.setdefault(each.key, set()).update(each.values)
+        else:
+            positive.append(each)
+
+    def matches(labels: Labels) -> bool:
+        return (
+            all(requirement.matches(labels) for requirement in positive)
+            and not any(key in absent for key in labels)
+            and not (refused and any(value in refused.get(key, ()) for key, value in labels.items()))
+        )
+
+    return matches
+
+
+def _fields_predicate(terms: Iterable[FieldTerm]) -> Callable[[Labels], bool]:
+    equal: dict[str, set[str]] = {}
+    different: dict[str, set[str]] = {}
+    for term in terms:
+        (equal if term.equal else different).setdefault(term.path, set()).add(term.value)
+
+    def matches(fields: Mapping[str, str]) -> bool:
+        return all({fields.get(path, "")} == values for path, values in equal.items()) and all(
+            fields.get(path, "") not in values for path, values in different.items()
+        )
+
+    return matches
 
 
 # Fields that can be selected on, beside metadata.name and metadata.namespace. A path that is absent in an

@@ -11,13 +11,15 @@ earlier revision (for `continue`); what has fallen out of it is `Expired`, as af
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+
+from pocketkube.api import limits
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 FIRST_REVISION = 1
@@ -93,6 +95,14 @@ class Future(StoreError):
     """The asked-for revision has not been reached yet."""
 
 
+class TooLarge(StoreError):
+    """Create or update: the object is larger than the store takes."""
+
+
+class Full(StoreError):
+    """Create or update: all objects together are larger than the store takes."""
+
+
 FieldsOf = Callable[[Bucket, dict[str, Any]], Mapping[str, str]]
 Listener = Callable[[Change], None]
 
@@ -100,14 +110,15 @@ Listener = Callable[[Change], None]
 class _BucketState:
     """The objects, the past and the listeners of one bucket."""
 
-    __slots__ = ("floor", "history", "listeners", "objects", "order")
+    __slots__ = ("floor", "history", "history_bytes", "listeners", "objects", "order")
 
     def __init__(self, floor: int) -> None:
         self.objects: dict[Key, Stored] = {}
         self.order: list[Key] | None = None
         self.history: deque[Change] = deque()
+        self.history_bytes = 0
         self.floor = floor
-        self.listeners: list[Listener] = []
+        self.listeners: dict[Listener, None] = {}
 
 
 class Store:
@@ -115,6 +126,8 @@ class Store:
 
     def __init__(self, *, fields_of: FieldsOf | None = None, history: int = HISTORY) -> None:
         self.revision = FIRST_REVISION
+        self.size = 0  # bytes of all objects
+        self._sizes: Counter[str] = Counter()  # by namespace
         self._fields_of = fields_of or (lambda _bucket, _obj: {})
         self._history = history
         self._buckets: dict[Bucket, _BucketState] = {}
@@ -157,24 +170,35 @@ class Store:
 
     # Writing
 
-    def create(self, bucket: Bucket, namespace: str, name: str, obj: dict[str, Any]) -> Stored:
-        """Keep a new object; its `metadata.resourceVersion` is stamped in place."""
+    def create(
+        self, bucket: Bucket, namespace: str, name: str, obj: dict[str, Any], *, most: int = limits.MAX_BUILTIN_OBJECT
+    ) -> Stored:
+        """Keep a new object of at most so many bytes; its `metadata.resourceVersion` is stamped in place."""
         state, key = self._state(bucket), Key(namespace, name)
         if key in state.objects:
             raise Exists(name)
-        stored = self._stamp(bucket, key, obj)
+        stored = self._stamp(bucket, key, obj, most)
+        self._grow(namespace, len(stored.data))
         state.objects[key] = stored
         state.order = None
         self._publish(state, Change("ADDED", stored.revision, stored, None))
         return stored
 
     def update(
-        self, bucket: Bucket, namespace: str, name: str, obj: dict[str, Any], *, expected: int | None = None
+        self,
+        bucket: Bucket,
+        namespace: str,
+        name: str,
+        obj: dict[str, Any],
+        *,
+        expected: int | None = None,
+        most: int = limits.MAX_BUILTIN_OBJECT,
     ) -> Stored:
         """Replace an object, if it is still at the expected revision."""
         state, key = self._state(bucket), Key(namespace, name)
         old = self._current(state, key, expected)
-        stored = self._stamp(bucket, key, obj)
+        stored = self._stamp(bucket, key, obj, most, len(old.data))
+        self._grow(namespace, len(stored.data) - len(old.data))
         state.objects[key] = stored
         self._publish(state, Change("MODIFIED", stored.revision, stored, old))
         return stored
@@ -184,6 +208,7 @@ class Store:
         state, key = self._state(bucket), Key(namespace, name)
         old = self._current(state, key, expected)
         last = self._stamp(bucket, key, old.decode())
+        self._grow(namespace, -len(old.data))
         del state.objects[key]
         state.order = None
         self._publish(state, Change("DELETED", last.revision, last, old))
@@ -205,12 +230,14 @@ class Store:
 
     def listen(self, bucket: Bucket, listener: Listener) -> Callable[[], None]:
         """Call the listener with every later change, at once and in order; answers how to stop that."""
-        listeners = self._state(bucket).listeners
-        listeners.append(listener)
+        state = self._state(bucket)
+        listeners = state.listeners
+        listeners[listener] = None
 
         def stop() -> None:
-            if listener in listeners:
-                listeners.remove(listener)
+            listeners.pop(listener, None)
+            if not (listeners or state.objects or state.history):
+                self._buckets.pop(bucket, None)
 
         return stop
 
@@ -218,6 +245,7 @@ class Store:
         """Forget the past, as after an etcd compaction: for tests of clients that come too late."""
         for state in self._buckets.values():
             state.history.clear()
+            state.history_bytes = 0
             state.floor = self.revision
 
     def _state(self, bucket: Bucket) -> _BucketState:
@@ -226,20 +254,37 @@ class Store:
             state = self._buckets[bucket] = _BucketState(FIRST_REVISION)
         return state
 
-    def _stamp(self, bucket: Bucket, key: Key, obj: dict[str, Any]) -> Stored:
+    def _stamp(self, bucket: Bucket, key: Key, obj: dict[str, Any], most: int | None = None, before: int = 0) -> Stored:
         revision = self.revision + 1
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(revision)
+        data = msgspec.json.encode(obj)
+        if most is not None and len(data) > most:
+            raise TooLarge(key.name)
         stored = Stored(
             key=key,
             revision=revision,
-            data=msgspec.json.encode(obj),
+            data=data,
             uid=metadata.get("uid") or "",
             labels=metadata.get("labels") or {},
             fields=self._fields_of(bucket, obj),
         )
+        if most is not None and self._is_full(key.namespace, len(data) - before):
+            raise Full
         self.revision = revision  # only after the encoder accepted the object
         return stored
+
+    def _is_full(self, namespace: str, more: int) -> bool:
+        if more <= 0:
+            return False
+        full = bool(namespace) and self._sizes[namespace] + more > limits.MAX_NAMESPACE
+        return full or self.size + more > limits.MAX_STORE
+
+    def _grow(self, namespace: str, more: int) -> None:
+        self.size += more
+        self._sizes[namespace] += more
+        if not self._sizes[namespace]:
+            del self._sizes[namespace]
 
     def _current(self, state: _BucketState, key: Key, expected: int | None) -> Stored:
         old = state.objects.get(key)
@@ -251,8 +296,11 @@ class Store:
 
     def _publish(self, state: _BucketState, change: Change) -> None:
         state.history.append(change)
-        if len(state.history) > self._history:
-            state.floor = state.history.popleft().revision
+        state.history_bytes += len(change.new.data)
+        while len(state.history) > self._history or state.history_bytes > limits.MAX_HISTORY_BYTES:
+            oldest = state.history.popleft()
+            state.history_bytes -= len(oldest.new.data)
+            state.floor = oldest.revision
         for listener in tuple(state.listeners):
             listener(change)
 

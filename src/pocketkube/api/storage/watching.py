@@ -8,6 +8,7 @@ is one line of JSON. A client that does not read is disconnected instead of bein
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from pocketkube.api import status
+from pocketkube.api import limits, status
 from pocketkube.api.storage.selectors import Selection
 from pocketkube.api.storage.store import Bucket, Change, Compacted, Store, Stored
 
@@ -23,6 +24,7 @@ BOOKMARK_EVERY = 60.0
 BOOKMARK_BEFORE_END = 2.0
 LONGEST = 3600.0
 BACKLOG = 50_000
+AT_ONCE = 100  # events that are rendered before other clients have their turn
 
 Frame = tuple[str, Stored]
 Render = Callable[[Stored], bytes]
@@ -115,7 +117,8 @@ class Watch:
         self._loop = asyncio.get_running_loop()
         self._end = self._loop.time() + options.timeout
         self._next_bookmark = self._bookmark_time()
-        self._pending: list[Frame] = []
+        self._pending: deque[Frame] = deque()
+        self._unread = 0  # bytes of changes that came since the client last read
         self._initial = options.initial_events_end
         self._finished = False
         self._wake = asyncio.Event()
@@ -127,10 +130,12 @@ class Watch:
         while not self._finished:
             now = self._loop.time()
             if self._initial:
+                if self._pending:
+                    return await self._take()
                 self._initial = False
-                return self._take() + _frame("BOOKMARK", self._bookmark(self._store.revision, initial_end=True))
+                return _frame("BOOKMARK", self._bookmark(self._store.revision, initial_end=True))
             if self._pending:
-                return self._take()
+                return await self._take()
             if now >= self._next_bookmark:
                 self._next_bookmark = self._bookmark_time()
                 return _frame("BOOKMARK", self._bookmark(self._store.revision, initial_end=False))
@@ -154,7 +159,9 @@ class Watch:
         frame = self._seen(change)
         if frame is None:
             return
-        if len(self._pending) >= BACKLOG:
+        self._unread += len(frame[1].data)
+        if len(self._pending) >= BACKLOG or self._unread > limits.MAX_BACKLOG_BYTES:
+            self._pending.clear()
             self.finish()
             return
         self._pending.append(frame)
@@ -163,9 +170,19 @@ class Watch:
     def feed(self, changes: Iterable[Change]) -> None:
         self._pending.extend(frame for change in changes if (frame := self._seen(change)) is not None)
 
-    def _take(self) -> bytes:
-        taken, self._pending = self._pending, []
-        return b"".join(_frame(kind, self._render(stored)) for kind, stored in taken)
+    async def _take(self) -> bytes:
+        """The next events. A long list is sent in pieces, with other clients' turns in between."""
+        taken: list[bytes] = []
+        size = 0
+        while self._pending and len(taken) < AT_ONCE and size < limits.LARGE:
+            kind, stored = self._pending.popleft()
+            taken.append(_frame(kind, self._render(stored)))
+            size += len(taken[-1])
+        if self._pending:
+            await asyncio.sleep(0)
+        else:
+            self._unread = 0
+        return b"".join(taken)
 
     async def _wait(self, seconds: float) -> None:
         self._wake.clear()

@@ -11,13 +11,14 @@ insist on a resourceVersion. Deletions are in `deletion`, reads in `listing` and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
-from pocketkube.api import status
+from pocketkube.api import limits, status
 from pocketkube.api.content.conversion import Versions, bucket_of
 from pocketkube.api.content.object_content import Content
 from pocketkube.api.patches import managed_fields
@@ -26,6 +27,7 @@ from pocketkube.api.request_attributes import Attributes, Operation, User
 from pocketkube.api.storage import metadata, store
 from pocketkube.api.storage.store import Store, Stored
 from pocketkube.api.storage.strategies import Strategies
+from pocketkube.api.turns import Turns
 from pocketkube.api.validation import problems
 
 Obj = dict[str, Any]
@@ -43,6 +45,14 @@ class Admission(Protocol):
     async def validate(self, attrs: Attributes, obj: Obj | None, old: Obj | None) -> None: ...
 
 
+class AdmittedForm(Protocol):
+    """What admission sees of an object instead of the object itself: the Scale of a Deployment."""
+
+    def shown(self, obj: Obj) -> Obj: ...
+
+    def taken(self, obj: Obj, shown: Obj) -> Obj: ...
+
+
 @dataclass(slots=True)
 class Options:
     """Query parameters of a write, and who writes."""
@@ -55,6 +65,7 @@ class Options:
     force: bool = False
     raw: Obj = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    size: int = 0  # bytes of the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Written:
 
     obj: Obj
     created: bool = False
+    size: int = 0  # bytes of the object, or of the request if it was not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,8 @@ class Update:
     `change` gets a copy that it may alter. `created` makes the object when there is none (apply), else
     a missing object is an error. `applied` is set by server-side apply, which settles ownership itself.
     `internal` marks the server's own writes on behalf of a subresource (binding): admission has seen the
-    subresource's body, and the rules for users do not apply. `replaced`: the whole object was sent, and
+    subresource's body, and the rules for users do not apply. `admitted` is the form in which admission sees the object
+    where that is not the object itself. `replaced`: the whole object was sent, and
     some kinds insist that it says which version it replaces. `patched`: what cannot be decoded is the
     patch's fault; `strategic` is the patch itself where refusals show it instead of the object.
     """
@@ -91,6 +104,7 @@ class Update:
     create: Callable[[], Obj] | None = None
     applied: bool = False
     internal: bool = False
+    admitted: AdmittedForm | None = None
     replaced: bool = False
     patched: bool = False
     strategic: bytes = b""
@@ -107,7 +121,9 @@ class Writer:
         strategies: Strategies,
         admission: Admission,
         clock: metadata.Clock,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._store = store
         self._versions = versions
         self._content = content
@@ -117,7 +133,7 @@ class Writer:
 
     async def create(self, target: Target, obj: Obj, options: Options, *, applied: bool = False) -> Written:
         resource = target.resource
-        obj = self._content.decode(resource, obj, options)
+        obj = await self._turns.run(options.size, self._content.decode, resource, obj, options)
         meta = obj["metadata"]
         given = bool(meta.get("name"))
         for attempt in range(NAME_ATTEMPTS):
@@ -136,9 +152,7 @@ class Writer:
         if resource.namespaced:
             obj["metadata"]["namespace"] = target.namespace
         attrs = self._attributes("CREATE", target, options, str(obj["metadata"].get("name") or ""))
-        self._content.complete(resource, obj)
-        if not applied:
-            managed_fields.on_create(resource, obj, options.field_manager, target.subresource, now)
+        await self._turns.run(options.size, self._completed, target, obj, options, applied=applied)
         # Who mutates sees what the client has sent: no uid, no status, and no name that is yet to be generated.
         obj = await self._admission.mutate(attrs, obj)
         if not obj["metadata"].get("name") and obj["metadata"].get("generateName"):
@@ -146,8 +160,7 @@ class Writer:
         attrs.name = str(obj["metadata"].get("name") or "")
         metadata.stamp_new(resource, obj, now)
         self._strategies.before_create(resource, obj)
-        self._content.complete(resource, obj)
-        self._content.check(resource, obj, None)
+        await self._turns.run(options.size, self._checked, resource, obj)
         await self._admission.validate(attrs, obj, None)
         self._strategies.after_check(resource, obj, None)
         name = obj["metadata"]["name"]
@@ -155,10 +168,21 @@ class Writer:
         if options.dry_run:
             if self._store.get(bucket, namespace, name) is not None:
                 raise store.Exists(name)
-            return Written(obj, created=True)
-        stored = self._store.create(bucket, namespace, name, self._versions.to_storage(resource, obj))
+            return Written(obj, created=True, size=options.size)
+        kept = self._versions.to_storage(resource, obj)
+        with _refused_when_full():
+            stored = self._store.create(bucket, namespace, name, kept, most=_largest(resource))
         obj["metadata"]["resourceVersion"] = str(stored.revision)
-        return Written(obj, created=True)
+        return Written(obj, created=True, size=len(stored.data))
+
+    def _completed(self, target: Target, obj: Obj, options: Options, *, applied: bool) -> None:
+        self._content.complete(target.resource, obj)
+        if not applied:
+            managed_fields.on_create(target.resource, obj, options.field_manager, target.subresource, self._clock())
+
+    def _checked(self, resource: Resource, obj: Obj) -> None:
+        self._content.complete(resource, obj)
+        self._content.check(resource, obj, None)
 
     async def update(self, target: Target, update: Update, options: Options) -> Written:
         """Apply a change to the current object; see `Update`."""
@@ -168,7 +192,8 @@ class Writer:
                 if update.create is None:
                     raise status.not_found(target.resource, target.name)
                 try:
-                    return await self.create(target, update.create(), options, applied=update.applied)
+                    made = await self._turns.run(options.size, update.create)
+                    return await self.create(target, made, options, applied=update.applied)
                 except status.ApiStatus as problem:
                     if problem.reason == "AlreadyExists" and attempt < ATTEMPTS - 1:
                         continue
@@ -180,7 +205,27 @@ class Writer:
         raise status.conflict(target.resource, target.name)
 
     async def _update_once(self, target: Target, update: Update, options: Options, current: Stored) -> Written:
-        resource, now = target.resource, self._clock()
+        resource, size = target.resource, max(options.size, len(current.data))
+        old, new = await self._turns.run(size, self._changed, target, update, options, current)
+        new = self._prepare(target, new, old)
+        if not update.applied:
+            manager, now = options.field_manager, self._clock()
+            await self._turns.run(size, managed_fields.on_update, resource, new, old, manager, target.subresource, now)
+        if update.internal:
+            return self._persist(target, new, old, current, options)
+        attrs = self._attributes("UPDATE", target, options, target.name)
+        attrs.old = update.admitted.shown(old) if update.admitted else old
+        new = self._prepare(target, await self._mutated(attrs, new, update.admitted), old)
+        await self._turns.run(size, self._checked_change, target, new, old)
+        await self._admission.validate(attrs, update.admitted.shown(new) if update.admitted else new, attrs.old)
+        if not target.subresource:
+            self._strategies.after_check(resource, new, old)
+        managed_fields.forget_time_of_no_change(new, old)
+        return self._persist(target, new, old, current, options)
+
+    def _changed(self, target: Target, update: Update, options: Options, current: Stored) -> tuple[Obj, Obj]:
+        """The object before and after a change."""
+        resource = target.resource
         old = self._versions.from_storage(resource, current.decode())
         new = update.change(self._versions.from_storage(resource, current.decode()))
         new = self._decode_changed(resource, new, update, options)
@@ -188,23 +233,18 @@ class Writer:
         if update.replaced and not new["metadata"].get("resourceVersion") and _insists_on_version(resource):
             raise _version_missing(target)
         self._content.complete(resource, new)
-        new = self._prepare(target, new, old)
-        if not update.applied:
-            managed_fields.on_update(resource, new, old, options.field_manager, target.subresource, now)
-        if update.internal:
-            return self._persist(target, new, old, current, options)
-        attrs = self._attributes("UPDATE", target, options, target.name)
-        attrs.old = old
-        new = self._prepare(target, await self._admission.mutate(attrs, new), old)
-        self._content.complete(resource, new)
+        return old, new
+
+    def _checked_change(self, target: Target, new: Obj, old: Obj) -> None:
+        self._content.complete(target.resource, new)
         if target.subresource not in ("status", "approval"):
-            metadata.raise_generation(resource, new, old)
-        self._content.check(resource, new, old, subresource=target.subresource)
-        await self._admission.validate(attrs, new, old)
-        if not target.subresource:
-            self._strategies.after_check(resource, new, old)
-        managed_fields.forget_time_of_no_change(new, old)
-        return self._persist(target, new, old, current, options)
+            metadata.raise_generation(target.resource, new, old)
+        self._content.check(target.resource, new, old, subresource=target.subresource)
+
+    async def _mutated(self, attrs: Attributes, new: Obj, form: AdmittedForm | None) -> Obj:
+        if form is None:
+            return await self._admission.mutate(attrs, new)
+        return form.taken(new, await self._admission.mutate(attrs, form.shown(new)))
 
     def _decode_changed(self, resource: Resource, obj: Obj, update: Update, options: Options) -> Obj:
         try:
@@ -229,15 +269,15 @@ class Writer:
     def _persist(self, target: Target, new: Obj, old: Obj, current: Stored, options: Options) -> Written:
         resource, bucket = target.resource, bucket_of(target.resource)
         if options.dry_run or new == old:
-            return Written(new)
+            return Written(new, size=max(options.size, len(current.data)))
         namespace, name = current.key
-        stored = self._store.update(
-            bucket, namespace, name, self._versions.to_storage(resource, new), expected=current.revision
-        )
+        kept, most = self._versions.to_storage(resource, new), _largest(resource)
+        with _refused_when_full():
+            stored = self._store.update(bucket, namespace, name, kept, expected=current.revision, most=most)
         if _ends_now(new, old):  # the last finalizer went away: the object goes with this write
             self._store.delete(bucket, namespace, name)
         new["metadata"]["resourceVersion"] = str(stored.revision)
-        return Written(new)
+        return Written(new, size=len(stored.data))
 
     def _current(self, target: Target) -> Stored | None:
         namespace = target.namespace if target.resource.namespaced else ""
@@ -251,17 +291,33 @@ class Writer:
         await self._admission.validate(attrs, obj, None)
 
     def _attributes(self, operation: Operation, target: Target, options: Options, name: str) -> Attributes:
+        # Namespaces lie in themselves.
+        namespace = name if target.resource.model == "core_v1.Namespace" else target.namespace
         return Attributes(
             operation=operation,
             resource=target.resource,
             subresource=target.subresource,
-            namespace=target.namespace,
+            namespace=namespace,
             name=name,
             user=options.user,
             dry_run=options.dry_run,
             options={**options.raw, "kind": _OPTIONS[operation]},
             warnings=options.warnings,
         )
+
+
+def _largest(resource: Resource) -> int:
+    return limits.MAX_OBJECT if resource.custom else limits.MAX_BUILTIN_OBJECT
+
+
+@contextmanager
+def _refused_when_full() -> Iterator[None]:
+    try:
+        yield
+    except store.TooLarge:
+        raise status.object_too_large() from None
+    except store.Full:
+        raise status.store_full() from None
 
 
 class _NoKind:
@@ -274,6 +330,8 @@ class _NoKind:
 _INSISTENT = frozenset(
     {
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
         ("apiextensions.k8s.io", "customresourcedefinitions"),
         ("coordination.k8s.io", "leases"),

@@ -13,13 +13,14 @@ from pocketkube.api.media_types import Accept
 from pocketkube.api.patches.dispatch import Patcher
 from pocketkube.api.registry import Registry, Resource
 from pocketkube.api.request_attributes import User
-from pocketkube.api.routing import Route
+from pocketkube.api.routing import Route, is_true
 from pocketkube.api.storage import metadata
 from pocketkube.api.storage.store import Store
 from pocketkube.api.storage.writer import Options, Target, Update, Writer
 from pocketkube.api.subresources import binding, logs, scale
 from pocketkube.api.subresources.eviction import Evictions
-from pocketkube.api.verbs import target, with_warnings, write_options
+from pocketkube.api.turns import Turns
+from pocketkube.api.verbs import read_object, target, with_warnings, write_options
 
 Obj = dict[str, Any]
 TokenSource = Callable[[Target, Obj], Awaitable[Obj]]
@@ -38,6 +39,7 @@ class Subresources:
         patcher: Patcher,
         evictions: Evictions,
         clock: metadata.Clock,
+        turns: Turns,
     ) -> None:
         self.log_source: logs.LogSource | None = None
         self.token_source: TokenSource | None = None
@@ -48,12 +50,14 @@ class Subresources:
         self._patcher = patcher
         self._evictions = evictions
         self._clock = clock
+        self._turns = turns
 
     def handles(self, route: Route) -> bool:
         return route.subresource in ("binding", "eviction", "scale", "log", "token", *_REFUSED) or _is_binding(route)
 
     async def answer(self, route: Route, request: HttpRequest, query: Mapping[str, str], user: User) -> Response:
         if route.subresource in _REFUSED:
+            await self._connect(route, query, user)
             raise status.ApiStatus(
                 405, "MethodNotAllowed", f"this cluster simulates containers: {route.subresource} is not possible", {}
             )
@@ -64,13 +68,24 @@ class Subresources:
         if route.subresource == "scale":
             return await self._scale(route, request, query, user, accept)
         _only(route, "create")
-        options = write_options(query, user, request.headers.get("user-agent", ""), "create")
-        body = media_types.decode_object(request.body, media_types.media_of(request.headers))
-        body = _typed(_KINDS.get(route.subresource, "Binding"), body)
+        options = write_options(query, user, request, "create")
+        body = await read_object(self._turns, request)
+        body = await self._turns.run(options.size, _typed, _KINDS.get(route.subresource, "Binding"), body)
         if route.subresource == "token":
             return with_warnings(rendering.answer(await self._token(route, body, options), accept, code=201), options)
         answer = await self._move(route, body, options)
         return with_warnings(rendering.answer(answer, accept, code=201), options)
+
+    async def _connect(self, route: Route, query: Mapping[str, str], user: User) -> None:
+        """Nothing can be connected to; what admission refuses is refused first."""
+        self._object(route)
+        given: Obj = {name: query[name] for name in ("container", "path") if query.get(name)}
+        given |= {name: is_true(query[name]) for name in ("stdin", "stdout", "stderr", "tty") if name in query}
+        if query.get("command"):
+            given["command"] = [query["command"]]
+        if query.get("ports", "").isdecimal():
+            given["ports"] = [int(query["ports"])]
+        await self._writer.admit("CONNECT", target(route), given, Options(user=user))
 
     async def _move(self, route: Route, body: Obj, options: Options) -> Obj:
         kind = "Eviction" if route.subresource == "eviction" else "Binding"
@@ -81,14 +96,17 @@ class Subresources:
         where = Target(pods, route.namespace, name, kind.lower())
         if kind == "Binding" and meta.get("name") and meta["name"] != name:
             raise status.bad_request("name in URL does not match name in Binding object")
-        await self._writer.admit("CREATE", where, body, options)
+        seen = Target(route.resource, route.namespace, name) if _is_binding(route) else where
+        typed = {"kind": "Binding", "apiVersion": "v1"} if kind == "Binding" else {}
+        await self._writer.admit("CREATE", seen, {**typed, **body}, options)
         if kind == "Eviction":
             return await self._evictions.evict(where, body, options)
         return await binding.bind(self._writer, where, body, options, self._clock)
 
     async def _token(self, route: Route, body: Obj, options: Options) -> Obj:
         self._object(route)
-        await self._writer.admit("CREATE", target(route), body, options)
+        named = {**body, "metadata": {**(body.get("metadata") or {}), "name": route.name, "namespace": route.namespace}}
+        await self._writer.admit("CREATE", target(route), named, options)
         if self.token_source is None:
             raise status.ApiStatus(503, "ServiceUnavailable", "this server issues no tokens", {})
         return await self.token_source(target(route), body)
@@ -99,16 +117,16 @@ class Subresources:
         resource = route.resource
         if route.verb == "get":
             return rendering.answer(scale.of(resource, self._object(route)), accept)
-        options = write_options(query, user, request.headers.get("user-agent", ""), route.verb)
+        options = write_options(query, user, request, route.verb)
         if route.verb == "update":
-            body = media_types.decode_object(request.body, media_types.media_of(request.headers))
+            body = await read_object(self._turns, request)
             make: Callable[[Obj], Obj] = lambda _scale: _typed("Scale", body)  # noqa: E731
         elif route.verb == "patch":
-            patched = self._patcher.change(Target(_RESOURCES["Scale"], route.namespace, route.name), request)
+            patched = await self._patcher.change(Target(_RESOURCES["Scale"], route.namespace, route.name), request)
             make = lambda scale: _typed("Scale", patched(scale))  # noqa: E731
         else:
             raise status.method_not_allowed()
-        update = Update(scale.change(resource, make))
+        update = Update(scale.change(resource, make), admitted=scale.Admitted(resource))
         written = await self._writer.update(target(route), update, options)
         return with_warnings(rendering.answer(scale.of(resource, written.obj), accept), options)
 

@@ -46,7 +46,7 @@ class Evictions:
         if not pod["metadata"].get("deletionTimestamp"):
             await self._mark(plain, options)
         how.setdefault("preconditions", {}).setdefault("uid", stored.uid)
-        await self._deleter.delete(plain, how, options)
+        await self._deleter.delete(plain, how, options, admitted=True)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
     def _budget(self, pod: Stored) -> Stored | None:

@@ -55,6 +55,20 @@ def change(resource: Resource, make: Callable[[Obj], Obj]) -> Callable[[Obj], Ob
     return apply
 
 
+class Admitted:
+    """How admission sees a change of a Scale: the Scale, not the object behind it."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+
+    def shown(self, obj: Obj) -> Obj:
+        return of(self._resource, obj)
+
+    def taken(self, obj: Obj, shown: Obj) -> Obj:
+        """The object with what admission has made of its Scale."""
+        return change(self._resource, lambda _scale: shown)(obj)
+
+
 def _check(resource: Resource, obj: Obj, scale: Obj) -> None:
     name = (scale.get("metadata") or {}).get("name")
     if name and name != obj["metadata"]["name"]:

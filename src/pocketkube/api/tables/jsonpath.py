@@ -30,12 +30,13 @@ def find(path: str, value: Any) -> list[Any]:
 def parse(path: str) -> tuple[Step, ...]:
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     steps: list[Step] = []
-    while text:
-        match = _STEP.match(text)
+    at = 0
+    while at < len(text):
+        match = _STEP.match(text, at)
         if match is None:
             raise PathError(f"{path!r} is not a simple JSONPath such as .spec.name")
         steps.append(_step(match, path))
-        text = text[match.end() :]
+        at = match.end()
     return tuple(steps)
 
 

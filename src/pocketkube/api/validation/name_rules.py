@@ -15,6 +15,7 @@ NameRule = Callable[[str], tuple[str, ...]]
 
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
+_REMEMBERED_LENGTH = 2 * SUBDOMAIN_LENGTH
 
 _DNS1123_LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
@@ -64,9 +65,13 @@ _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
 def _rule(check: Callable[[str], Iterator[str]]) -> NameRule:
     @functools.lru_cache(maxsize=8192)
+    def remembered(value: str) -> tuple[str, ...]:
+        return tuple(check(value))
+
     @functools.wraps(check)
     def rule(value: str) -> tuple[str, ...]:
-        return tuple(check(value))
+        # What is too long for a name is not remembered: thousands of such values would fill the memory.
+        return remembered(value) if len(value) <= _REMEMBERED_LENGTH else tuple(check(value))
 
     return rule
 

@@ -7,13 +7,14 @@ here are names, required fields, ranges, references between fields and what may 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pocketkube.api.registry import Resource
 from pocketkube.api.status import Cause
 from pocketkube.api.validation import name_rules, network, pods, policies, webhooks, workloads
 from pocketkube.api.validation import other_kinds as objects
-from pocketkube.api.validation.problems import Problems
+from pocketkube.api.validation.problems import Problems, TooManyProblems
 from pocketkube.api.validation.selectors import labels
 
 Obj = dict[str, Any]
@@ -30,12 +31,13 @@ _DNS1035_NAMES = {"core_v1.Service"}
 def validate(resource: Resource, new: Obj, old: Obj | None, subresource: str = "") -> list[Cause]:
     """What is wrong with an object, or with the step from the old one to the new one through an endpoint."""
     found = Problems()
-    _metadata(found, resource, new["metadata"], old["metadata"] if old else None)
-    check = _RULES.get(resource.model or "")
-    if resource.model == _POD:
-        pods.pod(found, new, old, subresource)
-    elif check is not None:
-        check(found, new, old)
+    with suppress(TooManyProblems):
+        _metadata(found, resource, new["metadata"], old["metadata"] if old else None)
+        check = _RULES.get(resource.model or "")
+        if resource.model == _POD:
+            pods.pod(found, new, old, subresource)
+        elif check is not None:
+            check(found, new, old)
     return found.causes
 
 
@@ -92,7 +94,8 @@ def _owners(found: Problems, owners: list[Obj]) -> None:
 def _deletion(found: Problems, new: Obj, old: Obj) -> None:
     if not old.get("deletionTimestamp"):
         return
-    added = [each for each in new.get("finalizers") or () if each not in (old.get("finalizers") or ())]
+    known = set(old.get("finalizers") or ())
+    added = [each for each in new.get("finalizers") or () if each not in known]
     if added:
         listed = ", ".join(f'"{each}"' for each in added)
         found.forbidden(

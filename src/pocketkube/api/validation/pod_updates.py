@@ -105,9 +105,13 @@ def _deadline(found: Problems, new: Obj, old: Obj) -> bool:
 
 def _tolerations(found: Problems, new: Obj, old: Obj) -> None:
     """Only additions; of those that are there, the time may change."""
-    there = [_without(each, ("tolerationSeconds",)) for each in new.get("tolerations") or ()]
-    if any(_without(each, ("tolerationSeconds",)) not in there for each in old.get("tolerations") or ()):
+    there = {_toleration(each) for each in new.get("tolerations") or ()}
+    if any(_toleration(each) not in there for each in old.get("tolerations") or ()):
         found.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+
+
+def _toleration(toleration: Obj) -> frozenset[tuple[str, Any]]:
+    return frozenset((name, value) for name, value in toleration.items() if name != "tolerationSeconds")
 
 
 def _gates(found: Problems, new: Obj, old: Obj) -> None:

@@ -67,14 +67,15 @@ def _containers(found: Problems, path: str, spec: Obj, volume_names: set[str]) -
     if not ordinary:
         found.required(f"{path}.containers")
     host_ports: set[str] = set()
+    taken: set[Any] = set()
     for index, each in enumerate(ordinary):
         here = f"{path}.containers[{index}]"
         containers.container(found, here, each, volume_names, host_network=host_network)
-        if each.get("name") and each["name"] in {other.get("name") for other in ordinary[:index]}:
+        if each.get("name") and each["name"] in taken:
             found.duplicate(f"{here}.name", each["name"])
+        taken.add(each.get("name"))
         containers.probes(found, here, each)
         _host_ports(found, f"{here}.ports", each.get("ports") or [], host_ports)
-    taken = {each.get("name") for each in ordinary}
     for index, each in enumerate(initial):
         here = f"{path}.initContainers[{index}]"
         containers.container(found, here, each, volume_names, host_network=host_network)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from pocketkube.api import limits
 from pocketkube.api.status import Cause
 from pocketkube.api.validation import name_rules
 
@@ -21,11 +22,16 @@ PERCENT = (
 )
 
 
+class TooManyProblems(Exception):
+    """Enough is known to refuse the object; the last cause says that there may be more."""
+
+
 class Problems:
-    """The causes found so far."""
+    """The causes found so far. Their number and their text are bounded: a large object can have thousands."""
 
     def __init__(self) -> None:
         self.causes: list[Cause] = []
+        self._text_left = limits.MAX_CAUSES_TEXT
 
     def required(self, path: str, detail: str = "") -> None:
         self._add(path, "FieldValueRequired", "Required value" + (f": {detail}" if detail else ""))
@@ -97,6 +103,10 @@ class Problems:
             self.invalid(path, value, detail)
 
     def _add(self, path: str, reason: str, message: str) -> None:
+        self._text_left -= len(path) + len(message)
+        if len(self.causes) >= limits.MAX_CAUSES or (self.causes and self._text_left < 0):
+            self.causes.append(Cause("<nil>", f"Too many: {len(self.causes)} problems are shown", "FieldValueTooMany"))
+            raise TooManyProblems
         self.causes.append(Cause(path, message, reason))
 
 

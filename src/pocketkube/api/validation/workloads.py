@@ -17,6 +17,7 @@ _MISMATCH = "`selector` does not match template `labels`"
 _PERCENT = re.compile(r"[0-9]+%")
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
 _CRON_FIELDS = 5
+_MOST_INDEXED = 100_000
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every .+)|[-0-9A-Za-z*,/?#L ]+")
 _SET_FIELDS = (
     *("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit"),
@@ -90,7 +91,8 @@ def _with_claims(spec: Obj) -> Obj:
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
     claims = [{"name": (each.get("metadata") or {}).get("name")} for each in spec.get("volumeClaimTemplates") or []]
-    kept = [each for each in pod.get("volumes") or [] if each.get("name") not in {claim["name"] for claim in claims}]
+    claimed = {claim["name"] for claim in claims}
+    kept = [each for each in pod.get("volumes") or [] if each.get("name") not in claimed]
     volumes = kept + [each | {"emptyDir": {}} for each in claims]
     return {**spec, "template": {**template, "spec": {**pod, "volumes": volumes}}}
 
@@ -194,8 +196,13 @@ def _job_spec(found: Problems, path: str, spec: Obj) -> None:
     mode = spec.get("completionMode")
     if mode not in (None, "NonIndexed", "Indexed"):
         found.unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
-    elif mode == "Indexed" and spec.get("completions") is None:
-        found.required(f"{path}.completions", "when completion mode is Indexed")
+    elif mode == "Indexed":
+        if spec.get("completions") is None:
+            found.required(f"{path}.completions", "when completion mode is Indexed")
+        parallelism = spec.get("parallelism") or 0
+        if parallelism > _MOST_INDEXED:
+            why = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
+            found.invalid(f"{path}.parallelism", parallelism, why)
     template = spec.get("template") or {}
     pod_template(found, f"{path}.template", template)
     policy = (template.get("spec") or {}).get("restartPolicy")

@@ -6,8 +6,10 @@ A pod counts on its node as soon as it was decided. Pods may come before their n
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from apportion.apis.effective_resources import effective_resources
 from apportion.apis.errors import InputError
@@ -16,6 +18,9 @@ from apportion.apis.nodes import PODS, Node, Taint
 from apportion.apis.pods import Pod
 
 log = logging.getLogger(__name__)
+
+ANY_ADDRESS = "0.0.0.0"  # of host ports that name none
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,8 @@ class NodeState:
     facts: NodeFacts
     pods: dict[str, PodFacts] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
-    ports: dict[HostPort, int] = field(default_factory=dict)
+    ports: Counter[HostPort] = field(default_factory=Counter)
+    port_numbers: Counter[tuple[str, int]] = field(default_factory=Counter)  # on any address
 
     @property
     def name(self) -> str:
@@ -91,16 +97,29 @@ class NodeState:
         for resource, amount in pod.resources.items():
             self.used[resource] = self.used.get(resource, 0) + amount
         for port in pod.rules.ports:
-            self.ports[port] = self.ports.get(port, 0) + 1
+            self.ports[port] += 1
+            self.port_numbers[port.protocol, port.port] += 1
 
     def remove(self, uid: str) -> None:
         pod = self.pods.pop(uid)
         for resource, amount in pod.resources.items():
             self.used[resource] -= amount
         for port in pod.rules.ports:
-            self.ports[port] -= 1
-            if not self.ports[port]:
-                del self.ports[port]
+            _release(self.ports, port)
+            _release(self.port_numbers, (port.protocol, port.port))
+
+    def clashes(self, wanted: HostPort) -> bool:
+        """Whether a pod of this node holds a port on the same address, or on all of them."""
+        if not self.port_numbers[wanted.protocol, wanted.port]:
+            return False
+        everywhere = HostPort(wanted.protocol, ANY_ADDRESS, wanted.port)
+        return wanted.ip == ANY_ADDRESS or bool(self.ports[wanted] or self.ports[everywhere])
+
+
+def _release(held: Counter[K], key: K) -> None:
+    held[key] -= 1
+    if not held[key]:
+        del held[key]
 
 
 class ClusterState:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from apportion.apis.noderules import HostPort
 from apportion.apis.nodes import PODS
 from apportion.apis.taints import CORDON, tolerated, untolerated
 from pocketkube.controllers.scheduling import pod_affinity, topology_spread
 from pocketkube.controllers.scheduling.cluster_state import ClusterState, NodeFacts, NodeState, PodFacts
 from pocketkube.controllers.scheduling.refusals import Refusal
 
-_ANY_ADDRESS = "0.0.0.0"
 _NOT_NAMED = Refusal("node(s) didn't satisfy plugin(s) [NodeAffinity]")
 _UNSCHEDULABLE = Refusal("node(s) were unschedulable")
 _TAINTED = Refusal("node(s) had untolerated taint(s)")
@@ -49,8 +47,7 @@ class Filters:
             return _TAINTED
         if not rules.selects(facts.name, facts.labels):
             return _NOT_SELECTED
-        clashing = any(_clash(wanted, held) for wanted in rules.ports for held in node.ports)
-        return _PORTS if clashing else None
+        return _PORTS if any(map(node.clashes, rules.ports)) else None
 
     def _other_pods(self, facts: NodeFacts) -> list[Refusal]:
         refusal = topology_spread.against(facts, self._spread)
@@ -65,9 +62,3 @@ def _shortages(node: NodeState, pod: PodFacts) -> Iterator[Refusal]:
     for resource, need in pod.resources.items():
         if need > node.free(resource):
             yield Refusal(f"Insufficient {resource}", preemption_helps=need <= node.total(resource))
-
-
-def _clash(wanted: HostPort, held: HostPort) -> bool:
-    if wanted.port != held.port or wanted.protocol != held.protocol:
-        return False
-    return _ANY_ADDRESS in {wanted.ip, held.ip} or wanted.ip == held.ip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 
 import msgspec
@@ -22,7 +23,7 @@ from pocketkube import pod_status
 from pocketkube.clock import stamp
 from pocketkube.controllers import pod_facts
 from pocketkube.controllers.controller import Control, Json, about_object, deleting
-from pocketkube.controllers.scheduling import refusals, scores
+from pocketkube.controllers.scheduling import refusals, rule_limits, scores
 from pocketkube.controllers.scheduling.cluster_state import ClusterState, NodeFacts, NodeState, PodFacts
 from pocketkube.controllers.scheduling.filters import Filters
 from pocketkube.controllers.scheduling.refusals import Refusal
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER = "default-scheduler"
 _BATCH = 10  # decisions between two turns of everybody else in this process
+_SLICE_SECONDS = 0.01  # of a decision between two turns of everybody else
 _ENOUGH = 100  # in a large cluster the best of so many nodes that fit is good enough, as kube-scheduler has it
 
 
@@ -50,6 +52,7 @@ class DefaultScheduler:
         self._waiting: dict[str, Json] = {}  # by uid
         self._stuck: set[str] = set()  # waiting, and nothing has changed since they were tried
         self._told: dict[str, str] = {}
+        self._changes = 0  # of nodes and pods that a decision depends on
         self._wake = asyncio.Event()
 
     def subscribe(self) -> None:
@@ -101,6 +104,7 @@ class DefaultScheduler:
             self._put_on(facts, pod["spec"]["nodeName"])
 
     def _put_on(self, pod: PodFacts, node: str) -> None:
+        self._changes += 1
         self._take_off(pod.uid)
         self._cluster.add_pod(pod, node)
         if pod.owner:
@@ -130,6 +134,7 @@ class DefaultScheduler:
             self._wake.set()
 
     def _try_again(self) -> None:
+        self._changes += 1
         self._stuck.clear()
         if self._waiting:
             self._wake.set()
@@ -165,24 +170,34 @@ class DefaultScheduler:
         if facts is None:
             self._stuck.add(uid)
             return
-        fitting, refused = self._fitting(facts)
+        changes = self._changes
+        fitting, refused = await self._fitting(facts)
+        if uid not in self._waiting:  # gone meanwhile
+            return
         if not fitting:
             self._stuck.add(uid)
             preempts = pod["spec"].get("preemptionPolicy") != "Never"
             await self._tell(pod, refusals.sentence(refused, preempts=preempts))
             return
         best = scores.best(fitting, facts, self._siblings)
+        if self._changes != changes and not self._still_fits(facts, best):
+            self._wake.set()  # the cluster changed while it was looked at
+            return
         self._put_on(facts, best.name)
         self._waiting.pop(uid, None)
         await self._bind(pod, best.name)
 
-    def _fitting(self, pod: PodFacts) -> tuple[list[NodeState], list[list[Refusal]]]:
+    async def _fitting(self, pod: PodFacts) -> tuple[list[NodeState], list[list[Refusal]]]:
         """Enough nodes that fit, and why the others looked at do not; each look begins where the last one ended."""
         filters = Filters(self._cluster, pod)
         nodes = list(self._cluster)
         fitting: list[NodeState] = []
         refused: list[list[Refusal]] = []
+        begun = time.monotonic()
         for step in range(len(nodes)):
+            if time.monotonic() - begun > _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                begun = time.monotonic()
             node = nodes[(self._start + step) % len(nodes)]
             if against := filters.against(node):
                 refused.append(against)
@@ -192,6 +207,9 @@ class DefaultScheduler:
                 self._start = (self._start + step + 1) % len(nodes)
                 break
         return fitting, refused
+
+    def _still_fits(self, pod: PodFacts, node: NodeState) -> bool:
+        return node.name in self._cluster.nodes and not Filters(self._cluster, pod).against(node)
 
     async def _bind(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
@@ -230,6 +248,8 @@ class DefaultScheduler:
 
     def _facts(self, pod: Json, *, quiet: bool = False) -> PodFacts | None:
         try:
+            if not quiet:
+                rule_limits.check(pod["spec"])
             return PodFacts.of(msgspec.convert(pod, Pod, strict=False))
         except (InputError, msgspec.ValidationError) as error:
             if not quiet:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from pocketkube.controllers.controller import set_condition
 Json = dict[str, Any]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+MOST_INDEXES = 100_000  # of completed pods that are known, as validation bounds the parallelism of such jobs
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
 
 
@@ -91,12 +94,13 @@ def wanted_active(job: Json, status: Json, active: list[Json]) -> int:
     return min(parallelism, max(0, int(completions) - succeeded))
 
 
-def free_indexes(job: Json, status: Json, active: list[Json], count: int) -> list[int | None]:
+def free_indexes(job: Json, status: Json, active: list[Json], count: int) -> Iterator[int | None]:
+    """One per pod to create: they may be a thousand million."""
     if not _indexed(job):
-        return [None] * count
+        return itertools.repeat(None, count)
     taken = _indexes(status.get("completedIndexes") or "") | {_index_of(pod) for pod in active}
-    free = [index for index in range(job["spec"]["completions"]) if index not in taken]
-    return list(free[:count])
+    free = (index for index in range(job["spec"]["completions"]) if index not in taken)
+    return itertools.islice(free, count)
 
 
 def backoff_left(status: Json, mine: list[Json], now: float) -> float:
@@ -181,7 +185,9 @@ def _indexes(text: str) -> set[int]:
     found: set[int] = set()
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
+        found.update(itertools.islice(range(int(first), int(last or first) + 1), MOST_INDEXES))
+        if len(found) > MOST_INDEXES:  # not written by this controller
+            break
     return found
 
 

@@ -86,7 +86,8 @@ class Jobs(Reconciler):
                 : len(active) - wanted
             ]
             await self._pods.delete(key, job, surplus)
-            return [pod for pod in active if pod not in surplus], None
+            gone = {_uid(pod) for pod in surplus}
+            return [pod for pod in active if _uid(pod) not in gone], None
         missing = wanted - len(active)
         leaving = sum(1 for pod in mine if deleting(pod) and not pod_facts.terminal(pod))
         missing -= leaving if job["spec"].get("podReplacementPolicy") == "Failed" else 0
@@ -96,7 +97,7 @@ class Jobs(Reconciler):
         if wait > 0:
             return active, wait
         indexes = job_rules.free_indexes(job, status, active, missing)
-        await self._pods.create(key, job, [_pod(job, index) for index in indexes])
+        await self._pods.create(key, job, (_pod(job, index) for index in indexes))
         return active, None
 
     async def _write(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from apportion.apis.kinds import PODS, Kind
@@ -15,6 +16,7 @@ from pocketkube.controllers.workloads.expectations import Expectations
 
 Json = dict[str, Any]
 AT_ONCE = 16
+MOST_PER_SYNC = 500  # pods that one reconciliation creates or deletes, as in kube-controller-manager
 Tell = Callable[[Json, Json, str], str]  # owner, pod, "create" or "delete" -> the text of the event
 
 
@@ -30,11 +32,10 @@ class PodSet:
         self.expectations = Expectations(control.clock)
 
     async def create(self, key: Key, owner: Json, bodies: Iterable[Json]) -> None:
-        """Create pods, a few at once; the first failure is reported as an event and raised."""
-        waiting = list(bodies)
+        """Create pods, a few at once and not more than a number; the first failure is reported and raised."""
+        waiting = islice(bodies, MOST_PER_SYNC)
         batch = 1
-        while waiting:
-            now, waiting = waiting[:batch], waiting[batch:]
+        while now := list(islice(waiting, batch)):
             results = await asyncio.gather(*(self._create(key, owner, body) for body in now), return_exceptions=True)
             failed = [result for result in results if isinstance(result, BaseException)]
             if failed:
@@ -42,7 +43,9 @@ class PodSet:
             batch = min(batch * 2, AT_ONCE)
 
     async def delete(self, key: Key, owner: Json, victims: Iterable[Json]) -> None:
-        await asyncio.gather(*(self._delete(key, owner, victim) for victim in victims))
+        waiting = islice(victims, MOST_PER_SYNC)
+        while now := list(islice(waiting, AT_ONCE)):
+            await asyncio.gather(*(self._delete(key, owner, victim) for victim in now))
 
     async def _create(self, key: Key, owner: Json, body: Json) -> None:
         try:

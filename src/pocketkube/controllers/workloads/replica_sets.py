@@ -51,7 +51,7 @@ class ReplicaSets(Reconciler):
         missing = wanted - len(active)
         if missing > 0:
             template = owner["spec"]["template"]
-            bodies = [pod_templates.pod_from(template, REPLICA_SETS, owner) for _ in range(missing)]
+            bodies = (pod_templates.pod_from(template, REPLICA_SETS, owner) for _ in range(missing))
             await self._pods.create(key, owner, bodies)
         elif missing < 0:
             await self._pods.delete(key, owner, least_wanted(active)[:-missing])

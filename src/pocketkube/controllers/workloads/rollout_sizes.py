@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+_LONGEST_PERCENT = 9  # digits
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -56,7 +58,7 @@ def shrink(replicas: int, limit: Bounds, new: int, new_available: int, olds: lis
         gone = min(max(0, spare), sizes[old.name])
         sizes[old.name] -= gone
         spare -= gone
-    return {name: size for name, size in sizes.items() if size != _size(olds, name)}
+    return {old.name: sizes[old.name] for old in olds if sizes[old.name] != old.replicas}
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,8 @@ def _part(share: Share, replicas: int, allowed: int) -> int:
     return math.floor(share.replicas * allowed / share.most + 0.5) - share.replicas
 
 
-def _size(olds: list[Old], name: str) -> int:
-    return next(old.replicas for old in olds if old.name == name)
-
-
 def _amount(value: str | int, total: int, *, up: bool) -> int:
     if isinstance(value, int):
         return value
-    share = int(value.rstrip("%") or 0) * total / 100
-    return math.ceil(share) if up else math.floor(share)
+    percent = int(value.rstrip("%")[:_LONGEST_PERCENT] or 0)
+    return -(-percent * total // 100) if up else percent * total // 100

@@ -10,7 +10,7 @@ from apportion.cluster import errors
 from pocketkube.controllers import pod_facts
 from pocketkube.controllers.controller import Control, Json, Key, Reconciler, deleting
 from pocketkube.controllers.workloads import pod_adoption, pod_templates
-from pocketkube.controllers.workloads.pod_sets import PodSet
+from pocketkube.controllers.workloads.pod_sets import MOST_PER_SYNC, PodSet
 from pocketkube.controllers.workloads.revisions import HASH_LABEL, Revisions
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
@@ -56,11 +56,13 @@ class StatefulSets(Reconciler):
         """Everything that may happen now; in order means: nothing after a pod that is not ready."""
         ordered = owner["spec"].get("podManagementPolicy") != "Parallel"
         wanted = _wanted(owner)
+        created = 0
         for index in wanted:
             pod = mine.get(index)
             if pod is None:
                 await self._create(key, owner, index, self._revision_for(owner, index, digest))
-                if ordered:
+                created += 1
+                if ordered or created == MOST_PER_SYNC:
                     return None
             elif pod_facts.terminal(pod) and not deleting(pod):
                 await self._pods.delete(key, owner, [pod])
@@ -128,12 +130,13 @@ class StatefulSets(Reconciler):
             return
 
     async def _claim_volumes(self, owner: Json, pod: Json, name: str) -> None:
-        volumes = pod["spec"].setdefault("volumes", [])
+        volumes = {each["name"]: each for each in pod["spec"].get("volumes") or ()}
         for template in owner["spec"].get("volumeClaimTemplates") or ():
             claim = f"{template['metadata']['name']}-{name}"
             namespace = owner["metadata"]["namespace"]
             volume = {"name": template["metadata"]["name"], "persistentVolumeClaim": {"claimName": claim}}
-            volumes[:] = [each for each in volumes if each["name"] != volume["name"]] + [volume]
+            volumes.pop(volume["name"], None)
+            volumes[volume["name"]] = volume
             if self.informers.of(PERSISTENT_VOLUME_CLAIMS).get(claim, namespace) is None:
                 labels = (owner["spec"].get("selector") or {}).get("matchLabels") or {}
                 meta = {"name": claim, "namespace": namespace, "labels": labels}
@@ -144,6 +147,7 @@ class StatefulSets(Reconciler):
                     continue
                 text = f"create Claim {claim} Pod {name} in StatefulSet {owner['metadata']['name']} success"
                 self.say(STATEFUL_SETS, owner, "SuccessfulCreate", text)
+        pod["spec"]["volumes"] = list(volumes.values())
 
     async def _report(self, owner: Json, mine: dict[int, Json], digest: str) -> None:
         before = owner.get("status") or {}

@@ -16,6 +16,7 @@ from apportion.apis.pods import Pod
 from apportion.apis.taints import tolerated
 
 Json = Mapping[str, Any]
+MOST_CONTAINERS = 500
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,19 @@ def unexpected(error: Exception) -> Rejection:
     return Rejection("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
 
 
+def too_large(pod: Json) -> Rejection | None:
+    """The status of a pod lists its containers, and has to fit into an object."""
+    spec = pod["spec"]
+    count = len(spec.get("initContainers") or ()) + len(spec["containers"])
+    if count <= MOST_CONTAINERS:
+        return None
+    return Rejection("TooManyContainers", f"{count} containers: a node runs at most {MOST_CONTAINERS} in one pod")
+
+
 def check(pod: Json, node: Json, others: Iterable[Json]) -> Rejection | None:
     """Selectors, taints, ports and resources, against the pods that the node already has."""
+    if (rejection := too_large(pod)) is not None:
+        return rejection
     wanted = msgspec.convert(pod, Pod, strict=False)
     here = msgspec.convert(node, Node, strict=False)
     neighbours = [msgspec.convert(other, Pod, strict=False) for other in others]

@@ -214,6 +214,7 @@ class PodWorker:
                 if self._ending:
                     return
                 await self._containers[name].start()
+                await asyncio.sleep(0)  # a pod may have hundreds
             await self._publish()
             if step.start or step.stop:
                 continue

@@ -287,7 +287,7 @@ def test_t02_values_that_share_their_parts_cost_no_more_than_allowed(text: str) 
     for _ in range(60):
         deep = [deep, deep]
     values = {"object": {"deep": deep, "wide": list(range(2000)), "long": "x" * 900_000}}
-    with pytest.raises(EvaluationError, match="cost limit"):
+    with pytest.raises(EvaluationError, match=r"cost limit|too long"):
         compiled(text).is_true(values)
 
 

@@ -165,7 +165,7 @@ def test_trees_of_fields_are_sets_of_paths(first: set[tuple[str, ...]], second: 
     tree = field_sets.to_fields(first)
     more, less = tree, tree
     for path in second:
-        more, less = field_set_encoding.with_path(more, path), field_set_encoding.without_path(less, path)
+        more, less = field_set_encoding.with_paths(more, [path]), field_set_encoding.without_paths(less, [path])
     assert field_sets.from_fields(more) == first | second
     assert field_sets.from_fields(less) == first - second
     assert more == field_sets.to_fields(first | second)

@@ -40,6 +40,7 @@ class MatchResources:
     equivalent: bool
     selects_namespace: Callable[[Labels], bool]
     selects_object: Callable[[Labels], bool]
+    selects_connections: bool  # what is connected with has no labels, and only a selector of everything selects it
 
     @classmethod
     def read(cls, match: Mapping[str, Any]) -> MatchResources:
@@ -49,6 +50,7 @@ class MatchResources:
             equivalent=match.get("matchPolicy", "Equivalent") == "Equivalent",
             selects_namespace=from_label_selector(match.get("namespaceSelector") or {}),
             selects_object=from_label_selector(match.get("objectSelector") or {}),
+            selects_connections=not any((match.get("objectSelector") or {}).values()),
         )
 
     def may_concern(self, attrs: Attributes, others: Iterable[Resource]) -> bool:
@@ -69,6 +71,8 @@ class MatchResources:
 
     def selects(self, attrs: Attributes, obj: Obj | None, old: Obj | None, namespace: Labels) -> bool:
         """Whether the labels of the object and of its namespace are those that are selected."""
+        if attrs.operation == "CONNECT" and not self.selects_connections:
+            return False
         labels = [(each.get("metadata") or {}).get("labels") or {} for each in (obj, old) if each is not None]
         if not any(self.selects_object(each) for each in labels or [{}]):
             return False
