@@ -31,6 +31,7 @@ class SandboxedProgram:
 
     def __init__(self, number: int, write: Write, send: Callable[[messages.ToWorker], None], clock: Clock) -> None:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.settled = asyncio.Event()  # it slept for the first time, or is over
         self.timers: dict[int, asyncio.Task[None]] = {}
         self.write = write
         self._id = number
@@ -65,6 +66,7 @@ class SandboxedProgram:
 
     def idle(self) -> None:
         """It has done that: the program sleeps, or is over."""
+        self.settled.set()
         if self._is_busy:
             self._is_busy = False
             self._clock.resume()
