@@ -57,7 +57,10 @@ class SimulatedRun:
             if sum(len(each) for each in output) < _LONGEST_EXEC_OUTPUT:
                 output.append(text)
 
-        program = self._sandbox.start(lambda number: self._message(number, argv, final=False), write)
+        try:
+            program = self._sandbox.start(lambda number: self._message(number, argv, final=False), write)
+        except StartError as error:
+            return 1, str(error)
         self._executed.add(program)
         try:
             ended = await program.ended

@@ -16,7 +16,7 @@ import msgspec
 from pocketkube.clock import Clock
 from pocketkube.kubelet.runtime.interpreters import isolated
 from pocketkube.kubelet.runtime.processes import guarded, own_environment
-from pocketkube.kubelet.runtime.runs import SIGNALLED
+from pocketkube.kubelet.runtime.runs import SIGNALLED, StartError
 from pocketkube.kubelet.sandbox import messages
 from pocketkube.kubelet.sandbox.messages import Ended, Forget, FromWorker, Output, Signal, Sleep, Start, Taken, Woken
 
@@ -91,7 +91,10 @@ class Sandbox:
 
     def start(self, make: Callable[[int], Start], write: Write) -> SandboxedProgram:
         if self._process is None:
-            self._start_process()
+            try:
+                self._start_process()
+            except OSError as error:
+                raise StartError(f"cannot start the process of simulated programs: {error.strerror}") from None
         number = next(self._numbers)
         program = self._running[number] = SandboxedProgram(number, write, self._send, self._clock)
         program.ended.add_done_callback(lambda _: self._running.pop(number, None))
