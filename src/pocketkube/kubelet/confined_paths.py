@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import IO
 
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MOST_LINKS = 40  # as in the kernel
+_MOST_LINKS, _LONGEST = 40, 4096  # as in the kernel
+_DEEPEST = 100  # folders; whoever removes them again recurses
 
 
 def resolve(folder: Path, inner: str) -> Path:
     """Where `inner` leads in `folder`, all links followed; it need not exist."""
+    if len(inner) > _LONGEST:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     root = Path(os.path.realpath(folder))
     done: list[str] = []
     left = deque(inner.split("/"))
@@ -41,6 +44,8 @@ def resolve(folder: Path, inner: str) -> Path:
         if target.startswith("/"):
             done = []
         left.extendleft(reversed(target.split("/")))
+    if len(done) > _DEEPEST:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     return root.joinpath(*done)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,13 @@ def ours(name: str, *command: str, image: str = names.IMAGE, env: Json | None = 
 
 
 @pytest.fixture
-def proof() -> Path:
+def no_proof() -> Iterator[None]:
+    """None of those files was run."""
     path = Path(f"/tmp/host-proof-{os.getpid()}")
+    yield
+    ran = path.exists()
     path.unlink(missing_ok=True)
-    return path
+    assert not ran
 
 
 @pytest.mark.usefixtures("no_proof")

@@ -72,3 +72,11 @@ def test_mounts_of_a_device_are_named_with_both_paths(tmp_path: Path) -> None:
     edits = {"mounts": [{"hostPath": "/opt/tool", "containerPath": "/usr/bin/tool"}]}
     write(tmp_path, "a.json", {"name": "a", "containerEdits": edits})
     assert cdi.resolve(tmp_path, ["apportion.io/slice=a"]).mounts == [("/opt/tool", "/usr/bin/tool")]
+
+
+@pytest.mark.parametrize("text", ["[" * 30_000, '{"a": "' + "x" * 1_100_000 + '"}'])
+def test_t01_a_file_that_would_take_long_to_read_is_none(tmp_path: Path, text: str) -> None:
+    write(tmp_path, "a.json", device("a", X="1"))
+    for name in ("b.json", "c.yaml"):
+        (tmp_path / "var/run/cdi" / name).write_text(text)
+    assert cdi.resolve(tmp_path, ["apportion.io/slice=a"]).env == {"X": "1"}

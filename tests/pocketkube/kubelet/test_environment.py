@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -98,3 +99,13 @@ def test_words_are_expanded() -> None:
     assert expand("--listen=$(POD_IP):80", {"POD_IP": "127.0.0.1"}) == "--listen=127.0.0.1:80"
     with pytest.raises(ConfigError, match="missing value for NONE"):
         environment.expand_strictly("$(A)/$(NONE)", {"A": "x"})
+
+
+def test_t01_variables_that_refer_to_each_other_do_not_grow_beyond_all_memory() -> None:
+    names = "ABCDEFGHIJKL"
+    entries = [{"name": "A", "value": "x" * 10}]
+    entries += [{"name": new, "value": f"$({old})" * 10} for old, new in pairwise(names)]
+    with pytest.raises(ConfigError, match="argument list too long"):
+        env(*entries)
+    with pytest.raises(ConfigError, match="argument list too long"):
+        environment.expand_all(["$(X)"] * 100, {"X": "x" * 100_000})

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pocketkube.kubelet.containers.logs import LONGEST_ENTRY, ContainerLog, LogS
 from pocketkube.kubelet.runtime.runs import Launch, StartError
 from pocketkube.kubelet.runtime.simulated import SimulatedRun
 from pocketkube.kubelet.sandbox.connection import Sandbox
+from pocketkube.kubelet.shell.limits import Allowance, OutOfMemoryError, Shared, SharedLimits
 from tests.pocketkube.cluster import RunningCluster, embedded, pod
 
 PATIENCE = 120.0
@@ -54,6 +56,7 @@ ENDING = {
     "bad pattern": ("grep '(' /etc/x; echo $?", "missing"),
     "huge number": ("seq 1 " + "9" * 5000, "invalid argument"),
     "width": ("printf '%1000000000d' 1; echo .", "%1000000000d."),
+    "deep folders": ("mkdir -p /tmp" + "/a" * 500 + "; echo over", "File name too long"),
     "long argument": ('x=$(seq 1 30000); echo $x | wc -c; echo "$x"', "Argument list too long"),
 }
 
@@ -153,6 +156,21 @@ async def test_t01_a_program_with_too_much_memory_is_killed(tmp_path: Path, sand
     assert memory_of(sandbox.pid) < 300 * 1024 * 1024
     other.kill()
     assert await other.wait() == 128 + signal.SIGKILL
+
+
+def test_t01_the_largest_program_is_killed_if_all_together_use_too_much() -> None:
+    shared = Shared(SharedLimits(memory=100))
+    killed: list[str] = []
+    large, small = (Allowance(shared=shared, killed=partial(killed.append, name)) for name in ("large", "small"))
+    large.hold(70)
+    small.hold(30)
+    assert not killed
+    small.hold(1)
+    assert killed == ["large"]
+    large.close()
+    small.hold(60)
+    with pytest.raises(OutOfMemoryError):
+        small.hold(20)
 
 
 @pytest.mark.parametrize(("script", "text"), ENDING.values(), ids=ENDING)

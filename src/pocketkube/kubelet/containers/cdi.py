@@ -15,6 +15,10 @@ from typing import Any
 
 import yaml
 
+from pocketkube.kubelet import confined_paths
+
+# Pods that mount the folders can write there, and this process reads them.
+_LARGEST, _MOST_FILES = {".json": 1_048_576, ".yaml": 32_768}, 1_000
 FOLDERS = ("etc/cdi", "var/run/cdi")
 _VERSION = re.compile(r"(0\.[3-9]\.\d+|1\.0\.\d+)")
 _KIND = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?/[A-Za-z]([\w.-]*[A-Za-z0-9])?")
@@ -66,7 +70,7 @@ def _devices(root: Path) -> dict[str, _Device | None]:
     found: dict[str, _Device | None] = {}
     for folder in FOLDERS:
         here: dict[str, _Device | None] = {}
-        for path in sorted((root / folder).glob("*")):
+        for path in sorted((root / folder).glob("*"))[:_MOST_FILES]:
             for name, device in _read(path).items():
                 here[name] = None if name in here else device
         found |= here
@@ -75,11 +79,15 @@ def _devices(root: Path) -> dict[str, _Device | None]:
 
 def _read(path: Path) -> dict[str, _Device]:
     """The devices of one file; nothing if it is no valid one."""
-    if path.suffix not in (".json", ".yaml") or path.name.startswith("."):
+    if path.suffix not in _LARGEST or path.name.startswith("."):
         return {}
     try:
-        spec = json.loads(path.read_bytes()) if path.suffix == ".json" else yaml.safe_load(path.read_bytes())
-    except (OSError, ValueError, yaml.YAMLError):
+        text = confined_paths.read_bytes(path, _LARGEST[path.suffix] + 1)
+        if len(text) > _LARGEST[path.suffix]:
+            return {}
+        # The loader in C would be faster, but a deep document ends the process.
+        spec = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return {}
     if not isinstance(spec, dict) or not _is_valid(spec):
         return {}

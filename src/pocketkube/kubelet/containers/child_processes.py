@@ -24,7 +24,7 @@ class NotAllowedError(Exception):
 def command_line(
     image: ProcessImage, container: Mapping[str, Any], env: Mapping[str, str], files: ContainerFiles
 ) -> list[str]:
-    words = [environment.expand(word, env) for word in _words(image, container)]
+    words = environment.expand_all(_words(image, container), env)
     if not words or words[0] not in image.subcommands:
         given = f'"{words[0]}"' if words else "none"
         allowed = ", ".join(sorted(image.subcommands))

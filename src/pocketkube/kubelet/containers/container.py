@@ -78,6 +78,7 @@ class PodContainer:
         self._run, self._files, self._is_process = run, plan.files, plan.process
         self._following = asyncio.create_task(self._follow(run, log), name=f"follow {record.name}")
         self._probing = asyncio.create_task(self._probe(), name=f"probe {record.name}")
+        await run.begun()
 
     async def stop(self, grace: float) -> None:
         """End the present run: with SIGTERM, and after `grace` seconds with SIGKILL."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pocketkube.kubelet.containers import downward_api
 
 Json = dict[str, Any]
+LARGEST = 2_097_152  # as in the kernel
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.\-][\w.\-]*)\)")
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
@@ -41,22 +42,37 @@ class Surroundings:
 def environment(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
     """All variables, later ones over earlier ones."""
     env = service_variables(around)
+    size = 0
     for source in container.get("envFrom") or []:
-        env |= _env_from(source, around)
+        found = _env_from(source, around)
+        size = _checked_size(size + sum(len(value) for value in found.values()))
+        env |= found
     for entry in container.get("env") or []:
         value = _value(entry, container["name"], around, env)
         if value is not None:
+            size = _checked_size(size + len(value))
             env[entry["name"]] = value
     return env
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
     """`$(NAME)` as Kubernetes expands it: unknown names stay, `$$` stands for `$`."""
+    _checked_size(sum(len(env.get(match[1] or "", "")) for match in _REFERENCE.finditer(text)))
 
     def replace(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else env.get(match[1], match[0])
 
     return _REFERENCE.sub(replace, text)
+
+
+def expand_all(words: Iterable[str], env: Mapping[str, str]) -> list[str]:
+    """The words of a command line."""
+    found: list[str] = []
+    size = 0
+    for word in words:
+        found.append(expand(word, env))
+        size = _checked_size(size + len(found[-1]))
+    return found
 
 
 def expand_strictly(text: str, env: Mapping[str, str]) -> str:
@@ -65,6 +81,13 @@ def expand_strictly(text: str, env: Mapping[str, str]) -> str:
     if missing:
         raise ConfigError(f"missing value for {', '.join(sorted(missing))}")
     return expand(text, env)
+
+
+def _checked_size(size: int) -> int:
+    """Variables refer to each other, and a few of them can grow beyond all memory: refused before they are built."""
+    if size > LARGEST:
+        raise ConfigError(f"argument list too long: arguments and environment may have {LARGEST} bytes")
+    return size
 
 
 def service_variables(around: Surroundings) -> dict[str, str]:

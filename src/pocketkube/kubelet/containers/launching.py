@@ -19,6 +19,8 @@ from pocketkube.kubelet.runtime.processes import ProcessRun
 from pocketkube.kubelet.runtime.runs import Launch, Run, StartError
 from pocketkube.kubelet.runtime.simulated import SimulatedRun
 
+_LONGEST_MESSAGE = 1024  # characters; what a pod names is in it
+
 
 class NotStartedError(Exception):
     """A start that failed; reason and message go into the container's waiting state."""
@@ -26,7 +28,7 @@ class NotStartedError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-        self.message = message
+        self.message = message[:_LONGEST_MESSAGE]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ async def plan(host: NodeContext, pod: Mapping[str, Any], container: Mapping[str
         await host.devices.pre_start(uid, container)
         env = environment.environment(container, around)
         mounts = volumes.mounts(container, env)
-    except (PluginError, environment.ConfigError) as error:
+    except (PluginError, environment.ConfigError, OSError) as error:
         raise NotStartedError("CreateContainerConfigError", str(error)) from None
     options = host.devices.run_options(uid, container["name"])
     try:
@@ -60,7 +62,10 @@ async def plan(host: NodeContext, pod: Mapping[str, Any], container: Mapping[str
         mounts[absolute(path)] = on_node(host.root, host_path)
     base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": _hostname(pod)}
     files = ContainerFiles(scratch_folder(host, pod, container["name"]), mounts)
-    return _plan(host, container, around, base | env | options.env | edits.env, files)
+    try:
+        return _plan(host, container, around, base | env | options.env | edits.env, files)
+    except environment.ConfigError as error:
+        raise NotStartedError("CreateContainerConfigError", str(error)) from None
 
 
 def start(host: NodeContext, pod: Mapping[str, Any], ready: Plan, log: ContainerLog) -> Run:
@@ -101,7 +106,7 @@ def _plan(
 ) -> Plan:
     image = host.images.process(container.get("image", ""), around.pod["metadata"]["namespace"])
     if image is None:
-        argv = [environment.expand(word, env) for word in host.images.argv(container)]
+        argv = environment.expand_all(host.images.argv(container), env)
         return Plan(secrets.token_hex(32), argv, env, files, process=False)
     try:
         argv = child_processes.command_line(image, container, env, files)

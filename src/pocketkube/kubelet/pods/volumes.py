@@ -155,7 +155,7 @@ class PodVolumes:
 def write_atomically(folder: Path, payload: Payload) -> None:
     """Put files into a folder all at once; nothing happens if they are there already."""
     for name in payload:
-        _check_payload_path(name)
+        _check_payload_path(folder, name)
     current = folder / "..data"
     if _same(current, payload):
         return
@@ -167,7 +167,7 @@ def write_atomically(folder: Path, payload: Payload) -> None:
         path.write_bytes(content)
         path.chmod(mode)
     target.mkdir(exist_ok=True)
-    before = current.resolve() if current.is_symlink() else None
+    before = confined_paths.resolve(folder, "..data") if current.is_symlink() else None
     beside = folder / "..data_tmp"
     beside.unlink(missing_ok=True)
     beside.symlink_to(target.name)
@@ -190,13 +190,14 @@ def _check_sub_path(volume: Path, inner: str, name: str, container: str) -> None
         path.mkdir(parents=True)
 
 
-def _check_payload_path(path: str) -> None:
+def _check_payload_path(folder: Path, path: str) -> None:
     if path.startswith("/"):
         raise ConfigError(f"invalid path: must be relative path: {path}")
     if confined_paths.has_backstep(path):
         raise ConfigError(f"invalid path: must not contain '..': {path}")
     if path.startswith(".."):
         raise ConfigError(f"invalid path: must not start with '..': {path}")
+    confined_paths.resolve(folder, path)  # an error if it is too long
 
 
 def _link_entries(folder: Path, entries: Iterable[str]) -> None:

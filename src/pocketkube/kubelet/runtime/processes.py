@@ -59,6 +59,9 @@ class ProcessRun:
             raise StartError(f"cannot start {command[0]}: {error.strerror}") from None
         return cls(process, launch.log)
 
+    async def begun(self) -> None:
+        """What a process does at once takes too long to wait for."""
+
     async def wait(self) -> int:
         return await asyncio.shield(self._ended)
 

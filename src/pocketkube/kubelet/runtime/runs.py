@@ -34,6 +34,9 @@ class Run(Protocol):
     pid: int
     reason: str
 
+    async def begun(self) -> None:
+        """Until it has done what it does at once, at the most for a few seconds: its output is in the log then."""
+
     async def wait(self) -> int:
         """The exit code, once it has ended; 128 + n if signal n ended it."""
 

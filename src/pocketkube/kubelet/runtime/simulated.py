@@ -21,6 +21,7 @@ from pocketkube.kubelet.shell.durations import FOREVER
 _ABOVE_ALL_PIDS = 4_194_305  # the kernel's largest process id is 4194304
 _LONGEST_ARGUMENT, _ALL_ARGUMENTS = 131_072, 2_097_152  # as in the kernel
 _LONGEST_EXEC_OUTPUT = 10_240  # as a kubelet reads it
+_FIRST_SECONDS = 5.0
 _pids = itertools.count(_ABOVE_ALL_PIDS)
 
 
@@ -39,6 +40,12 @@ class SimulatedRun:
         self._executed: set[SandboxedProgram] = set()
         self._ended = asyncio.create_task(self._live(), name=f"container {launch.container_id[:12]}")
 
+    async def begun(self) -> None:
+        if self._program is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_SECONDS):
+                    await self._program.settled.wait()
+
     async def wait(self) -> int:
         return await asyncio.shield(self._ended)
 
@@ -50,7 +57,10 @@ class SimulatedRun:
             if sum(len(each) for each in output) < _LONGEST_EXEC_OUTPUT:
                 output.append(text)
 
-        program = self._sandbox.start(lambda number: self._message(number, argv, final=False), write)
+        try:
+            program = self._sandbox.start(lambda number: self._message(number, argv, final=False), write)
+        except StartError as error:
+            return 1, str(error)
         self._executed.add(program)
         try:
             ended = await program.ended

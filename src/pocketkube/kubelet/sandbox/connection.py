@@ -16,7 +16,7 @@ import msgspec
 from pocketkube.clock import Clock
 from pocketkube.kubelet.runtime.interpreters import isolated
 from pocketkube.kubelet.runtime.processes import guarded, own_environment
-from pocketkube.kubelet.runtime.runs import SIGNALLED
+from pocketkube.kubelet.runtime.runs import SIGNALLED, StartError
 from pocketkube.kubelet.sandbox import messages
 from pocketkube.kubelet.sandbox.messages import Ended, Forget, FromWorker, Output, Signal, Sleep, Start, Taken, Woken
 
@@ -31,6 +31,7 @@ class SandboxedProgram:
 
     def __init__(self, number: int, write: Write, send: Callable[[messages.ToWorker], None], clock: Clock) -> None:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.settled = asyncio.Event()  # it slept for the first time, or is over
         self.timers: dict[int, asyncio.Task[None]] = {}
         self.write = write
         self._id = number
@@ -65,6 +66,7 @@ class SandboxedProgram:
 
     def idle(self) -> None:
         """It has done that: the program sleeps, or is over."""
+        self.settled.set()
         if self._is_busy:
             self._is_busy = False
             self._clock.resume()
@@ -89,7 +91,10 @@ class Sandbox:
 
     def start(self, make: Callable[[int], Start], write: Write) -> SandboxedProgram:
         if self._process is None:
-            self._start_process()
+            try:
+                self._start_process()
+            except OSError as error:
+                raise StartError(f"cannot start the process of simulated programs: {error.strerror}") from None
         number = next(self._numbers)
         program = self._running[number] = SandboxedProgram(number, write, self._send, self._clock)
         program.ended.add_done_callback(lambda _: self._running.pop(number, None))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import signal
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -32,8 +33,8 @@ class RunningProgram:
         self._start = start
         self._send = send
         self._allowance = Allowance(shared=shared, killed=self._out_of_memory)
-        self._clock = _ClusterClock(start.id, send, self._allowance)
         self._output = _BufferedOutput(start.id, send, self._allowance)
+        self._clock = _ClusterClock(start.id, send, self._allowance, self._output.flush)
         self._streams = Streams(out=self._output.out, err=self._output.err)
         mounts = {path: Mount(Path(volume), inner) for path, (volume, inner) in start.mounts.items()}
         self._shell = Shell(
@@ -120,10 +121,11 @@ class RunningProgram:
 class _ClusterClock:
     """The time is the kubelet's: it may be a virtual one."""
 
-    def __init__(self, program: int, send: Send, allowance: Allowance) -> None:
+    def __init__(self, program: int, send: Send, allowance: Allowance, flush: Callable[[], Awaitable[None]]) -> None:
         self._program = program
         self._send = send
         self._allowance = allowance
+        self._flush = flush
         self._timers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[float]] = {}
 
@@ -141,6 +143,7 @@ class _ClusterClock:
             waiting.set_result(now)
 
     async def _wait(self, seconds: float) -> float:
+        await self._flush()  # whoever sees the program sleep has seen what it said before
         await self._allowance.output(PER_MESSAGE)
         timer = next(self._timers)
         waiting: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -164,6 +167,7 @@ class _BufferedOutput:
         self._allowance = allowance
         self._buffer: list[tuple[str, str]] = []
         self._size = 0
+        self._queue: deque[Output] = deque()  # a flush may be cancelled while it waits
         self._sending = asyncio.Lock()
         self._flushing: asyncio.Task[None] | None = None
 
@@ -177,8 +181,9 @@ class _BufferedOutput:
         """What is left, at once."""
         if self._flushing is not None:
             self._flushing.cancel()
-        for message in self._messages():
-            await self._send(message)
+        self._queue.extend(self._messages())
+        while self._queue:
+            await self._send(self._queue.popleft())
 
     async def _write(self, stream: str, text: str) -> None:
         if not text:
@@ -186,21 +191,22 @@ class _BufferedOutput:
         self._buffer.append((stream, text))
         self._size += len(text) + PER_LINE
         if self._size >= LARGEST_OUTPUT:
-            await self._flush()
+            await self.flush()
         elif self._flushing is None:
             self._flushing = asyncio.create_task(self._flush_soon())
 
     async def _flush_soon(self) -> None:
         await asyncio.sleep(_FLUSH_SECONDS)
         self._flushing = None
-        await self._flush()
+        await self.flush()
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
         async with self._sending:
-            for message in self._messages():
-                text = message.text
+            self._queue.extend(self._messages())
+            while self._queue:
+                text = self._queue[0].text
                 await self._allowance.output(PER_MESSAGE + len(text) + PER_LINE * text.count("\n"))
-                await self._send(message)
+                await self._send(self._queue.popleft())
 
     def _messages(self) -> list[Output]:
         taken, self._buffer, self._size = self._buffer, [], 0

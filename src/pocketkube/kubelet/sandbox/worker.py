@@ -28,7 +28,6 @@ MEMORY = 1536 * MIB  # address space
 LARGEST_FILE = 64 * MIB
 OPEN_FILES = 4096
 _LONGEST_TURN = 10.0  # seconds of processor time
-_NICENESS = 5
 
 
 def main() -> None:
@@ -51,7 +50,6 @@ def limit() -> None:
         with contextlib.suppress(ValueError, OSError):  # not everywhere can each be set
             resource.setrlimit(kind, (most, most))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that is too large is an error of the program
-    os.nice(_NICENESS)
 
 
 def load(target: str) -> Program:

@@ -20,7 +20,7 @@ TURN_STEPS = 200
 CHARACTERS_PER_STEP = 512  # where text is only moved; slower work counts them several times
 PER_LINE = 32  # bytes; what a line of output costs whoever stores it, besides its text
 PER_MESSAGE = 1024  # bytes; the same for a message to the kubelet
-PER_FILE = 4096  # bytes
+PER_FILE = 65_536  # bytes; so a program makes about a thousand, which are removed with its pod
 
 
 @dataclass(frozen=True)
