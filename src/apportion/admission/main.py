@@ -22,6 +22,7 @@ from apportion.admission.fallback import decision_log
 from apportion.admission.fallback.decision_rounds import DecisionRounds, Patience
 from apportion.admission.fallback.fallback_review import FallbackReview
 from apportion.admission.fallback.promise_store import PromiseStore
+from apportion.admission.fallback.quotas import Quotas
 from apportion.admission.large_reviews import LargeReviews
 from apportion.admission.optional_informers import OptionalInformers
 from apportion.admission.server import AdmissionServer, Limits, Rule
@@ -224,15 +225,21 @@ class Fallback:
         slicing: list[Informer[Any]] = [] if SLICES in settings.serve else [knowledge.accelerators]
         self._optional = OptionalInformers(client, [*slicing, informers.claims], settings.installation.namespace)
         store = PromiseStore(client, namespace=settings.namespace, name=settings.installation.promises)
-        self._rounds = DecisionRounds(client, view, informers.pods, store, settings.patience)
+        self._quotas = Quotas(client)
+        self._rounds = DecisionRounds(
+            client, view, informers.pods, store, settings.patience, used_up=self._quotas.used_up
+        )
         self.review = FallbackReview(client, knowledge, self._rounds, settings.tiers, large)
 
     def synced(self) -> bool | str:
-        return self._optional.synced() if self._pods.has_synced else "waiting for pods"
+        if not (self._pods.has_synced and self._quotas.informer.has_synced):
+            return "waiting for pods and quotas"
+        return self._optional.synced()
 
     async def run(self) -> None:
         decision_log.set_up()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
             tasks.create_task(self._optional.run())
+            tasks.create_task(self._quotas.informer.run())
             tasks.create_task(self._rounds.run())

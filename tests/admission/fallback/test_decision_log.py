@@ -9,6 +9,7 @@ import pytest
 from apportion.admission.fallback import decision_log
 from apportion.apis import kinds
 from tests.admission.fallback.cluster import FallbackCluster, fallback_cluster
+from tests.admission.fallback.test_unredeemed_promises import forged, stranger
 from tests.builders.pods import fallback_pod
 from tests.environments.waiting import eventually
 
@@ -70,3 +71,16 @@ async def fill(it: FallbackCluster) -> None:
 async def falls(it: FallbackCluster) -> bool:
     made = await it.create(fallback_pod(), dry_run=True)
     return "nvidia.com/mig-1g.10gb" in made["spec"]["containers"][0]["resources"]["limits"]
+
+
+async def test_t02_f06_a_name_with_a_line_break_forges_no_line(capfd: pytest.CaptureFixture[str]) -> None:
+    async with fallback_cluster(replicas=0) as it:
+        asker = await stranger(it, await it.start("replica"))
+        decision_log.set_up()
+        capfd.readouterr()
+        body = forged("default")
+        body["request"]["name"] = "x\nApplied fallback patch to pod default/other"
+        await asker.ask(body, "/mutate-fallback")
+        told = capfd.readouterr().err.splitlines()
+    assert any(r"x\nApplied fallback patch" in line for line in told)
+    assert not any(line.startswith("Applied") for line in told)

@@ -5,6 +5,7 @@ tier_replacement a pod one or more tiers lower, and the same again when its mani
 occupancy        the view's fleet with every pod on it: bound, not yet bound (assumed somewhere), promised
 promises         admitted pods that have not been observed yet; one object, changed under compare-and-swap
 promise_store    that object in the cluster
+quotas           namespaces whose quota allows no more pods
 recent_pods      the pods that came lately
 deciding         keep, fall back, wait, pend or refuse; pure
 decision_rounds  requests in batches: read the promises, decide, write them, answer

@@ -16,7 +16,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -100,7 +100,9 @@ class DecisionRounds:
         store: PromiseStore,
         patience: Patience,
         now: clock.Clock = time.time,
+        used_up: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """`used_up`: whether the quota of a namespace allows no more pods."""
         self._client = client
         self._pods = pods
         self._occupancy = Occupancy(view)
@@ -108,6 +110,7 @@ class DecisionRounds:
         self._store = store
         self._patience = patience
         self._now = now
+        self._used_up = used_up
         self._ages = Ages(patience.lifetime, clock.elapsed, shared=patience.shared)
         self._open: dict[_Entry, None] = {}  # in their order; a question that is asked twice is here twice
         self._cycle = 1
@@ -263,7 +266,7 @@ class DecisionRounds:
         if case.stale or stored.full_for(case.namespace):
             return WAITING, stored
         own = [each for each in stored.promises if each.private and each.namespace == case.namespace]
-        private = case.namespace in stored.unredeemed
+        private = case.namespace in stored.unredeemed or self._used_up(case.namespace)
         ignored = self._ignored(entry, stored)
         with self._occupancy.seen_by(own, ignored) if own or ignored else nullcontext():
             decision = deciding.judge(self._occupancy, case, self._now(), private=private)
