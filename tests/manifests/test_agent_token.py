@@ -186,7 +186,9 @@ def test_t04_a_token_that_is_bound_to_no_node_is_denied_everything(tokens: Insta
     assert status(unbound, "DELETE", f"{OURS}/allocationclaims/claim-{HERE}") == DENIED
 
 
-def event(host: str, *, name: str = "evil", component: str = "apportion-node", about: tuple[str, str] = ("", "")) -> Json:
+def event(
+    host: str, *, name: str = "evil", component: str = "apportion-node", about: tuple[str, str] = ("", "")
+) -> Json:
     kind, subject = about if about[0] else ("Pod", f"user-{host}")
     involved = {"apiVersion": "v1", "kind": kind, "name": subject}
     source = {"component": component, "host": host}

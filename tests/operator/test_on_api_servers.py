@@ -98,9 +98,7 @@ def is_on(cluster: Cluster, name: str) -> bool:
 
 def existing(cluster: Cluster) -> list[str]:
     return sorted(
-        name
-        for name in WORKLOADS
-        if cluster.kubectl("get", name, *IN, "-o", "name", "--ignore-not-found").strip()
+        name for name in WORKLOADS if cluster.kubectl("get", name, *IN, "-o", "name", "--ignore-not-found").strip()
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 from apportion.cluster.transport import HttpRequest, Response
@@ -39,6 +41,9 @@ from pocketkube.api.subresources.eviction import Evictions
 from pocketkube.api.verbs import Verbs
 
 log = logging.getLogger(__name__)
+
+SERVICE_ACCOUNTS = "system:serviceaccount:"
+LOGGED = 500  # characters of a message
 
 
 class ApiServer:
@@ -103,11 +108,20 @@ class ApiServer:
         try:
             return await self._answer(request, user)
         except status.ApiStatus as problem:
+            if problem.code == HTTPStatus.FORBIDDEN:
+                self._log_refusal(request, user, problem)
             return Response(problem.code, {"content-type": media_types.JSON, **problem.headers}, problem.encode())
         except Exception as problem:
             log.exception("request failed: %s %s", request.method, request.path)
             unexpected = status.internal(f"{type(problem).__name__}: {problem}")
             return Response(unexpected.code, {"content-type": media_types.JSON}, unexpected.encode())
+
+    def _log_refusal(self, request: HttpRequest, user: User | None, problem: status.ApiStatus) -> None:
+        """Programs that lack a right often hide it: one line tells which one."""
+        with suppress(status.ApiStatus):
+            asking = user or self._identify(request)
+            if asking.name.startswith(SERVICE_ACCOUNTS):
+                log.info("refused %s: %s %r: %r", asking.name, request.method, request.path, str(problem)[:LOGGED])
 
     async def close(self) -> None:
         """End all watches and background work."""
