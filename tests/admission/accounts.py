@@ -67,8 +67,8 @@ def remove_workloads(cluster: Cluster) -> None:
 
 
 def refusals(cluster: Cluster) -> list[str]:
-    """Requests that the shipped roles did not cover, where the server keeps an audit of them."""
-    return cluster.forbidden() if isinstance(cluster, ControlPlane) else []
+    """Requests that the shipped roles and policies did not cover."""
+    return cluster.forbidden() if isinstance(cluster, ControlPlane | Embedded) else []
 
 
 @contextmanager

@@ -1,15 +1,20 @@
-"""What a test left behind in a cluster that others use after it."""
+"""What a test left behind in a cluster that others use after it, and what our components were refused."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tests.environments.api import JSON, Api, RefusedError
 
 SHARED = "apportion-test/shared"
 """A label: this object outlives the test that made it, because others use it too."""
 
+_REFUSED = re.compile(r"refused (system:serviceaccount:(?:das-operator|gpu-webhook|kai-scheduler):.*)")
+_TERMINATING = (
+    "because it is being terminated"  # an event for a pod whose namespace is being deleted: no lack of rights
+)
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 # Made by Kubernetes itself, at any time.
 _NOISE = {
@@ -53,6 +58,23 @@ def left_behind(api: Api, before: set[str], *, namespace: str, within: float = 2
             break
         time.sleep(0.2)
     return sorted(after - before), after
+
+
+def refused_events(events: Iterable[JSON]) -> list[JSON]:
+    """Requests in an audit trail of kube-apiserver that a role or an admission policy did not allow."""
+    return [event for event in events if _is_refusal(event.get("responseStatus", {}))]
+
+
+def refused_lines(log: str) -> list[str]:
+    """The same in the log of an embedded API server, for our components."""
+    lines = (line for line in log.splitlines() if _TERMINATING not in line)
+    return sorted({found[1] for line in lines if (found := _REFUSED.search(line))})
+
+
+def _is_refusal(status: JSON) -> bool:
+    message = status.get("message", "")
+    # A policy whose expression fails answers 422.
+    return (status.get("code") == 403 or "ValidatingAdmissionPolicy" in message) and _TERMINATING not in message
 
 
 def _metadata(api: Api, path: str) -> list[JSON]:

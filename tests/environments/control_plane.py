@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.environments import binaries, credentials
+from tests.environments import audit, binaries, credentials
 from tests.environments.cluster import Cluster
 from tests.environments.sandbox import Daemon, Sandbox
 from tests.environments.sandbox_init import SERVICE_ADDRESS
@@ -60,12 +60,13 @@ class ControlPlane(Cluster):
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def forbidden(self) -> list[str]:
-        """Requests of service accounts that were answered 403, as sentences; except those of `expecting_refusals`."""
+        """Requests of service accounts that a role or a policy refused, as sentences; not those of
+        `expecting_refusals`."""
         return sorted(
             {
                 f"{event['user']['username']} may not {event['verb']} {event['requestURI']}"
-                for event in self.requests_of_service_accounts()
-                if event.get("responseStatus", {}).get("code") == 403 and event["auditID"] not in self._expected
+                for event in audit.refused_events(self.requests_of_service_accounts())
+                if event["auditID"] not in self._expected
             }
         )
 
@@ -73,7 +74,7 @@ class ControlPlane(Cluster):
     def expecting_refusals(self) -> Iterator[None]:
         """Requests that are refused in this block are expected."""
         yield
-        refused = (e for e in self.requests_of_service_accounts() if e.get("responseStatus", {}).get("code") == 403)
+        refused = audit.refused_events(self.requests_of_service_accounts())
         self._expected |= {event["auditID"] for event in refused}
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.environments import audit
 from tests.environments.cluster import Cluster
 from tests.environments.waiting import until
 
@@ -39,6 +40,10 @@ class Embedded(Cluster):
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def forbidden(self) -> list[str]:
+        """Requests of our components that a role or a policy refused."""
+        return audit.refused_lines(self.log.read_text())
 
     def close(self) -> None:
         self._process.terminate()

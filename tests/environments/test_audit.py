@@ -8,6 +8,7 @@ from tests.environments import audit
 from tests.environments.cluster import Cluster
 from tests.environments.waiting import until
 
+ACCOUNT = "system:serviceaccount:das-operator:das-scheduler"
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -30,3 +31,18 @@ def test_what_a_test_left_elsewhere_is_named(any_cluster: Cluster) -> None:
         for path in (f"{MAPS}/{name}", f"{MAPS}/{name}-shared", f"/api/v1/namespaces/{name}"):
             api.delete(path)
     until(lambda: not api.exists(f"/api/v1/namespaces/{name}"), "the namespace is gone", within=60)
+
+
+def test_t04_refusals_of_roles_and_policies_are_found_in_both_kinds_of_trails() -> None:
+    denied = {"code": 422, "message": "ValidatingAdmissionPolicy 'a' with binding 'a' denied request"}
+    events: list[dict[str, dict[str, object]]] = [
+        {"responseStatus": {"code": 403}},
+        {"responseStatus": denied},
+        {"responseStatus": {"code": 422, "message": "spec is invalid"}},
+        {"responseStatus": {"code": 403, "message": "namespace x because it is being terminated"}},
+        {},
+    ]
+    assert audit.refused_events(events) == events[:2]
+    line = f"2026-01-01T00:00:00 INFO up refused {ACCOUNT}: PATCH '/api/v1/nodes/n': 'no'"
+    other = line.replace("das-operator", "default")
+    assert audit.refused_lines(f"{line}\n{other}\nINFO up ready\n") == [f"{ACCOUNT}: PATCH '/api/v1/nodes/n': 'no'"]

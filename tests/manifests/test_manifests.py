@@ -20,6 +20,7 @@ POLICY = "ValidatingAdmissionPolicy"
 ENVIRONMENT = "environment.gpu-guard.apportion.io"
 ROLES = [entry for entry in OBJECTS if entry["kind"] in {"Role", "ClusterRole"}]
 WORKLOADS = [entry for entry in OBJECTS if entry["kind"] in {"Deployment", "DaemonSet"}]
+FALLBACK = [entry for entry in manifests.load("fallback") if entry["kind"] == "Deployment"]
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
@@ -206,3 +207,86 @@ def test_s12_every_example_is_valid_yaml_with_names_of_nvidias_plugin() -> None:
         assert names.NVIDIA_MIG_PREFIX in text
         assert names.SLICE_PREFIX not in text
         assert all(document["kind"] and document["metadata"]["name"] for document in yaml.safe_load_all(text))
+
+
+def test_t04_the_parameters_of_the_operators_policies_are_those_of_the_workloads() -> None:
+    check = [sys.executable, str(ROOT / "tools" / "generate" / "workload_parameters.py"), "--check"]
+    assert subprocess.run(check, check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("part", ["", "fallback"])
+def test_t04_policies_deny_are_bound_and_exist_before_the_workloads(part: str) -> None:
+    objects = manifests.load(part)
+    policies = {entry["metadata"]["name"]: entry for entry in objects if entry["kind"] == "ValidatingAdmissionPolicy"}
+    bindings = [entry for entry in objects if entry["kind"] == "ValidatingAdmissionPolicyBinding"]
+    ours = [entry for entry in bindings if entry["spec"]["policyName"] in policies]
+    assert {entry["spec"]["policyName"] for entry in ours} == set(policies)
+    assert all(entry["spec"]["validationActions"] == ["Deny"] for entry in ours)
+    for policy in policies.values():
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert all(rule["reason"] == "Forbidden" for rule in policy["spec"]["validations"])
+
+
+def test_t04_no_agent_or_operator_starts_before_its_policies() -> None:
+    kinds = [(entry["kind"], entry["metadata"]["name"]) for entry in OBJECTS]
+    for workload, prefix in (
+        (("DaemonSet", "das-daemonset"), "das-agent-"),
+        (("Deployment", "das-scheduler"), "das-scheduler-"),
+        (("Deployment", "das-operator-webhook"), "das-operator-webhook-"),
+        (("Deployment", "das-operator"), "das-operator-"),
+    ):
+        bound = [at for at, (kind, name) in enumerate(kinds) if kind.endswith("Binding") and name.startswith(prefix)]
+        assert bound, prefix
+        policies = [at for at in bound if kinds[at][0] == "ValidatingAdmissionPolicyBinding"]
+        assert policies
+        assert max(policies) < kinds.index(workload)
+
+
+def test_t06_network_policies_have_the_names_and_ports_that_people_look_for() -> None:
+    found = {entry["metadata"]["name"]: entry["spec"] for entry in OBJECTS if entry["kind"] == "NetworkPolicy"}
+    assert set(found) == {
+        "das-deny-all",
+        "das-allow-egress-kube-apiserver",
+        "das-allow-egress-cluster-dns",
+        "das-allow-ingress-webhook",
+    }
+    closed = found["das-deny-all"]
+    assert closed == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert ports(found["das-allow-egress-kube-apiserver"]["egress"]) == [443, 6443]
+    assert ports(found["das-allow-egress-cluster-dns"]["egress"]) == [53, 53]
+    webhook = found["das-allow-ingress-webhook"]
+    assert ports(webhook["ingress"]) == [8443]
+    labels = named("Deployment", "das-operator-webhook")["spec"]["template"]["metadata"]["labels"]
+    assert webhook["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def ports(rules: list[dict[str, Any]]) -> list[int]:
+    assert all(set(rule) == {"ports"} for rule in rules)  # open to all peers
+    return [entry["port"] for rule in rules for entry in rule["ports"]]
+
+
+@pytest.mark.parametrize("name", ["das-operator", "das-operator-webhook"])
+def test_t06_webhook_and_operator_survive_a_drain(name: str) -> None:
+    deployment, budget = named("Deployment", name), named("PodDisruptionBudget", name)
+    assert deployment["spec"]["replicas"] == 2
+    assert budget["spec"]["minAvailable"] == 1
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    others = [each for each in WORKLOADS if each is not deployment]
+    for other in others:
+        selector = budget["spec"]["selector"]["matchLabels"].items()
+        assert not selector <= other["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("workload", [*WORKLOADS, *FALLBACK], ids=label)
+def test_t06_planes_are_confined_as_far_as_they_touch_no_device(workload: dict[str, Any]) -> None:
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "memory" in container["resources"]["limits"]
+    if workload["metadata"]["name"] == "das-daemonset":
+        return
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

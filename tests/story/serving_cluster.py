@@ -27,6 +27,12 @@ class ServingCluster(Embedded):
         (state,) = folder.glob("state/apportion/*.json")
         self.nodes_dir = Path(json.loads(state.read_text())["root"])
 
+    def close(self) -> None:
+        """R01, T04, over everything that the tests made the planes do."""
+        super().close()
+        refused = self.forbidden()
+        assert not refused, f"the shipped roles and policies are not enough: {'; '.join(refused)}"
+
     def plane_pods(self) -> list[Json]:
         return self.api.items(DAS)
 

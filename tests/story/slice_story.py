@@ -202,3 +202,50 @@ def bad_input_is_refused(tell: NamespacedKubectl) -> None:
         for word in said:
             assert word in answer, answer
     assert not [pod for pod in tell.items("pods") if pod["metadata"]["name"] == "bad"]
+
+
+def a_removed_claim_comes_back_as_it_was(tell: NamespacedKubectl) -> None:
+    """Somebody deletes the claim of a running pod and its finalizer; the pod keeps its slice."""
+    tell.apply(tell.deployment("keeps", replicas=1, **{mig("2g.10gb"): "1"}))
+    tell.wait_running("keeps", 1)
+    (pod,) = tell.running("keeps")
+    until(lambda: _states(tell, pod) == ["inUse"], lambda: f"the claim is {_states(tell, pod)}")
+    (before,) = tell.claims_of(pod)
+    name = before["metadata"]["name"]
+    tell.cluster.kubectl("-n", DAS, "delete", "alloc", name, "--wait=false")
+    tell.cluster.kubectl("-n", DAS, "patch", "alloc", name, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+
+    def is_back() -> bool:
+        found = tell.claims_of(pod)
+        return [claim["metadata"]["uid"] for claim in found] != [before["metadata"]["uid"]] and _states(tell, pod) == [
+            "inUse"
+        ]
+
+    until(is_back, lambda: f"the claim is {tell.claims_of(pod)}")
+    (after,) = tell.claims_of(pod)
+    assert (after["spec"], after["status"]["migUUID"]) == (before["spec"], before["status"]["migUUID"])
+    assert devices_in_log(tell, pod) == [after["status"]["migUUID"]]
+    tell.kubectl("delete", "deployment", "keeps")
+    until(lambda: not tell.claims(), lambda: f"claims are left: {tell.claims()}")
+
+
+def a_pod_without_a_place_on_its_node_is_evicted(tell: NamespacedKubectl) -> None:
+    """The driver refuses every slice: the agent marks the claim, and the scheduler evicts the pod."""
+    (node,) = (node["metadata"]["name"] for node in tell.items("nodes"))
+    failures = "apportion.io/emulated-failures"
+    tell.kubectl("annotate", "node", node, f'{failures}=[{{"kind": "refuse"}}]')
+    try:
+        lonely = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lonely"}}
+        tell.apply(lonely | {"spec": tell.pod_spec({mig("1g.5gb"): "1"})})
+        until(lambda: not tell.items("pods"), lambda: tell.kubectl("describe", "pods"))
+    finally:
+        tell.kubectl("annotate", "node", node, f"{failures}-")
+    (event,) = (event for event in tell.items("events") if event["reason"] == "SliceLost")
+    assert event["source"]["component"] == "das-scheduler"
+    assert "the driver refused to create the slice" in event["message"]
+    assert event["message"].endswith("is free on this node: the pod is evicted")
+    until(lambda: not tell.claims(), lambda: f"claims are left: {tell.claims()}")
+
+
+def _states(tell: NamespacedKubectl, pod: Json) -> list[str]:
+    return [claim["status"]["state"] for claim in tell.claims_of(pod)]

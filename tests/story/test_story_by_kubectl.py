@@ -30,3 +30,11 @@ def test_s01_s06_s07_s08_s12_m01_m03_m05_x01_the_story_holds_by_kubectl(
 
 def test_s03_d04_bad_input_is_refused_with_field_value_and_fix(tell: slice_story.NamespacedKubectl) -> None:
     slice_story.bad_input_is_refused(tell)
+
+
+def test_s06_t04_claims_that_are_removed_or_lost_are_put_right(
+    tell: slice_story.NamespacedKubectl, served: ServingCluster
+) -> None:
+    slice_story.a_removed_claim_comes_back_as_it_was(tell)
+    slice_story.a_pod_without_a_place_on_its_node_is_evicted(tell)
+    assert served.left_on_nodes() == []

@@ -85,3 +85,45 @@ def test_x05_claims_for_one_placement_are_drawn_in_the_same_order_whenever_they_
         follower.catch_up()
         views.append(scene(follower.view))
     assert views[0] == views[1]
+
+
+def test_t04_an_agent_that_reports_a_gpu_of_another_node_does_not_get_it() -> None:
+    cluster = Cluster()
+    for number, name in enumerate(("n1", "n2"), 1):
+        cluster.put(NODES, nodes.node(name))
+        made = accelerators.accelerator(name)
+        made["metadata"]["creationTimestamp"] = f"2026-01-0{number}T00:00:00Z"
+        cluster.put(REPORTS, made)
+    follower = Follower(cluster, View(), random.Random(1))
+    follower.catch_up()
+    before = follower.view.fleet.record()
+    liar = accelerators.accelerator("n2", [accelerators.gpu("GPU-n2"), accelerators.gpu("GPU-n1")])
+    liar["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    cluster.put(REPORTS, liar)
+    follower.catch_up()
+    assert follower.view.fleet.gpu_nodes == {"GPU-n1": "n1", "GPU-n2": "n2"}
+    assert follower.view.fleet.record() == before
+    later = Follower(cluster, View(), random.Random(2))
+    later.catch_up()
+    assert later.view.fleet.record() == before
+    cluster.remove(REPORTS, f"{names.DAS_NAMESPACE}/n1")
+    follower.catch_up()
+    assert follower.view.fleet.gpu_nodes == {"GPU-n1": "n2", "GPU-n2": "n2"}
+
+
+def test_t04_a_claim_that_names_a_gpu_of_another_node_occupies_nothing_there() -> None:
+    cluster = Cluster()
+    for name in ("n1", "n2"):
+        cluster.put(NODES, nodes.node(name))
+        cluster.put(REPORTS, accelerators.accelerator(name))
+    moved = pod("a", {"mig.das.com/1g.5gb": 1}, node="n2")
+    cluster.put(PODS, moved)
+    cluster.put(CLAIMS, claim(moved, "1g.5gb", node="n2", gpu="GPU-n1", start=0))
+    follower = Follower(cluster, View(), random.Random(1))
+    follower.catch_up()
+    fleet = follower.view.fleet
+    assert not fleet.nodes["n1"].gpus["GPU-n1"].slices
+    assert snapshot.load(snapshot.save(follower.view)).fleet.record() == fleet.record()
+    cluster.remove(CLAIMS, next(iter(cluster.all(CLAIMS))))
+    follower.catch_up()
+    assert not fleet.slices

@@ -351,13 +351,14 @@ class Fleet:
 
     def _replace_gpus(self, state: NodeState, gpus: Sequence[GpuFacts], *, ready: bool) -> None:
         for uuid in state.gpus:
-            self.gpu_nodes.pop(uuid, None)
-            self._holdings.detach(uuid)
+            if self.gpu_nodes.get(uuid) == state.name:
+                del self.gpu_nodes[uuid]
+                self._holdings.detach(uuid)
         state.gpus = {facts.uuid: GpuLedger(facts) for facts in gpus}
         state.ready = ready
         for uuid, gpu in state.gpus.items():
             self.gpu_nodes[uuid] = state.name
-            self._holdings.attach(gpu)
+            self._holdings.attach(gpu, state.name)
         self._offer_changed(state)
 
     # A node that was forgotten and came back is another object, so inverses go by name.

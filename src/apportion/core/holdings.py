@@ -1,14 +1,16 @@
 """Slices and shares that the cluster holds, by key, whether their GPU is known yet or not.
 
 A claim may be seen before the node that carries its GPU, and a node may come back with its GPUs. So the records are
-independent of the ledgers, and are entered into a GPU's ledger whenever that GPU is there.
+independent of the ledgers, and are entered into a GPU's ledger whenever that GPU is there. A slice whose claim names
+another node than the one that has the GPU is on no GPU: an agent that writes such a claim must not occupy the GPUs of
+other nodes.
 """
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from apportion.apis.identities import DeviceUUID, PodUID
+from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.core.fleet_facts import HeldShare, HeldSlice
 from apportion.core.ledger import GpuLedger
 
@@ -24,6 +26,7 @@ class Holdings:
         self.slices: dict[str, HeldSlice] = {}
         self.shares: dict[str, HeldShare] = {}
         self.gpus: dict[DeviceUUID, GpuLedger] = {}
+        self._homes: dict[DeviceUUID, NodeName] = {}
         self._by_owner: dict[str, set[str]] = {}
         self._by_gpu: dict[DeviceUUID, set[str]] = {}
 
@@ -43,7 +46,7 @@ class Holdings:
             self.shares[record.key] = record
         self._by_owner.setdefault(record.owner, set()).add(record.key)
         self._by_gpu.setdefault(record.gpu, set()).add(record.key)
-        if record.gpu in self.gpus:
+        if self._is_home(record):
             _enter(record, self.gpus[record.gpu])
 
     def remove(self, record: Holding) -> None:
@@ -53,19 +56,28 @@ class Holdings:
             del self.shares[record.key]
         _discard(self._by_owner, record.owner, record.key)
         _discard(self._by_gpu, record.gpu, record.key)
-        if record.gpu in self.gpus:
+        if self._is_home(record):
             _leave(record, self.gpus[record.gpu])
 
-    def attach(self, gpu: GpuLedger) -> None:
-        """Enter everything that is on this GPU into its empty ledger."""
+    def attach(self, gpu: GpuLedger, node: NodeName) -> None:
+        """Enter everything that is on this GPU of this node into its empty ledger."""
         self.gpus[gpu.uuid] = gpu
+        self._homes[gpu.uuid] = node
         for key in sorted(self._by_gpu.get(gpu.uuid, ())):
             record = self.get(key)
             assert record is not None
-            _enter(record, gpu)
+            if self._is_home(record):
+                _enter(record, gpu)
 
     def detach(self, uuid: DeviceUUID) -> None:
         self.gpus.pop(uuid, None)
+        self._homes.pop(uuid, None)
+
+    def _is_home(self, record: Holding) -> bool:
+        """The record's GPU is known, and on the node that the record names, if it names one."""
+        if record.gpu not in self.gpus:
+            return False
+        return isinstance(record, HeldShare) or record.node in (NO_NODE, self._homes[record.gpu])
 
     def record(self) -> dict[str, object]:
         return {

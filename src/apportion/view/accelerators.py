@@ -2,13 +2,15 @@
 
 A node takes slices while its report says that it is ready and the very agent pod that wrote the report is ready
 too (S09). A report that cannot be read is logged and left out, so that one odd node takes nothing from the others.
+For the same reason a GPU that several nodes report counts for one of them: the one whose object is the oldest, which no
+agent can choose (T04).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator
@@ -40,13 +42,13 @@ class GpuReader:
         self._catalog = catalog
         self._models: dict[tuple[object, ...], Model] = {}
 
-    def facts(self, accelerator: NodeAccelerator) -> tuple[GpuFacts, ...]:
+    def facts(self, node: NodeName, gpus: Sequence[Accelerator]) -> tuple[GpuFacts, ...]:
         found = []
-        for gpu in accelerator.status.gpus:
+        for gpu in gpus:
             try:
                 model = self._model(gpu)
             except ApportionError as error:
-                log.error("ignoring GPU %s of node %s: %s", gpu.uuid, accelerator.metadata.name, error)  # noqa: TRY400
+                log.error("ignoring GPU %s of node %s: %s", gpu.uuid, node, error)  # noqa: TRY400
                 continue
             found.append(GpuFacts(gpu.uuid, model, gpu.mig_enabled, gpu.healthy))
         return tuple(found)
@@ -69,6 +71,7 @@ class Accelerators:
         self._reader = GpuReader(fleet.catalog)
         self._objects: dict[NodeName, NodeAccelerator] = {}
         self._reports: dict[NodeName, Report] = {}
+        self._reporters: dict[DeviceUUID, set[NodeName]] = {}
         self._ready_agents: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid of a ready pod
 
     def __iter__(self) -> Iterator[NodeAccelerator]:
@@ -93,7 +96,8 @@ class Accelerators:
         else:
             self._objects[name] = new
         before = self._changes.position
-        self.refresh(name)
+        for node in self._note_reporter(name, old, new):
+            self.refresh(node)
         if _shown(old) != _shown(new):
             self._changes.note_display(before)
 
@@ -147,8 +151,30 @@ class Accelerators:
         accelerator = self._objects.get(node)
         if accelerator is None:
             return Report()
+        own = [gpu for gpu in accelerator.status.gpus if self._counts(gpu.uuid, node)]
         ready = accelerator.ready and self._has_agent(accelerator)
-        return Report(self._reader.facts(accelerator), ready, _foreign_slices(accelerator), _held_gpus(accelerator))
+        return Report(self._reader.facts(node, own), ready, _foreign_slices(own), _held_gpus(own))
+
+    def _note_reporter(self, node: NodeName, old: NodeAccelerator | None, new: NodeAccelerator | None) -> list[NodeName]:
+        """Returns the nodes whose reports may count differently now: first those that can lose a GPU to another."""
+        before, after = ({gpu.uuid for gpu in _shown(each)} for each in (old, new))
+        rivals: set[NodeName] = set()
+        for uuid in before ^ after:
+            reporters = self._reporters.setdefault(uuid, set())
+            rivals |= reporters - {node}
+            (reporters.add if uuid in after else reporters.discard)(node)
+            if not reporters:
+                del self._reporters[uuid]
+            elif len(reporters) > 1:
+                log.error("GPU %s is reported by several nodes: %s", uuid, ", ".join(sorted(reporters)))
+        return [*sorted(rivals), node] if after - before else [node, *sorted(rivals)]
+
+    def _counts(self, uuid: DeviceUUID, node: NodeName) -> bool:
+        reporters = self._reporters.get(uuid, {node})
+        return len(reporters) == 1 or min(reporters, key=self._seniority) == node
+
+    def _seniority(self, node: NodeName) -> tuple[str, NodeName]:
+        return self._objects[node].metadata.creation_timestamp or "", node
 
     def _has_agent(self, accelerator: NodeAccelerator) -> bool:
         agent = accelerator.status.agent
@@ -159,15 +185,14 @@ def _shown(accelerator: NodeAccelerator | None) -> list[Accelerator]:
     return accelerator.status.gpus if accelerator is not None else []
 
 
-def _foreign_slices(accelerator: NodeAccelerator) -> tuple[SlicePlacement, ...]:
-    gpus = accelerator.status.gpus
+def _foreign_slices(gpus: Sequence[Accelerator]) -> tuple[SlicePlacement, ...]:
     return tuple(SlicePlacement(gpu.uuid, it.profile, it.start, it.size) for gpu in gpus for it in gpu.foreign)
 
 
-def _held_gpus(accelerator: NodeAccelerator) -> tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...]:
+def _held_gpus(gpus: Sequence[Accelerator]) -> tuple[tuple[PodUID, tuple[DeviceUUID, ...]], ...]:
     """GPUs that pods hold, for themselves or as a reservation for pods that share them."""
     found: dict[PodUID, tuple[DeviceUUID, ...]] = {}
-    for gpu in accelerator.status.gpus:
+    for gpu in gpus:
         for holder in gpu.holders:
             if holder.kind in {"whole", "reservation"}:
                 found[holder.pod_uid] = (*found.get(holder.pod_uid, ()), gpu.uuid)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 from apportion.cluster.transport import HttpRequest, Response
@@ -40,6 +42,9 @@ from pocketkube.api.turns import Turns
 from pocketkube.api.verbs import Verbs, read_object
 
 log = logging.getLogger(__name__)
+
+SERVICE_ACCOUNTS = "system:serviceaccount:"
+LOGGED = 500  # characters of a message
 
 
 class ApiServer:
@@ -108,6 +113,8 @@ class ApiServer:
         try:
             return await self._answer(request, user)
         except status.ApiStatus as problem:
+            if problem.code == HTTPStatus.FORBIDDEN:
+                self._log_refusal(request, user, problem)
             return Response(problem.code, {"content-type": media_types.JSON, **problem.headers}, problem.encode())
         except RecursionError:
             nested = status.bad_request("the object is nested too deeply")
@@ -116,6 +123,13 @@ class ApiServer:
             log.exception("request failed: %r %r", request.method, request.path)
             unexpected = status.internal(f"{type(problem).__name__}: {problem}")
             return Response(unexpected.code, {"content-type": media_types.JSON}, unexpected.encode())
+
+    def _log_refusal(self, request: HttpRequest, user: User | None, problem: status.ApiStatus) -> None:
+        """Programs that lack a right often hide it: one line tells which one."""
+        with suppress(status.ApiStatus):
+            asking = user or self._identify(request)
+            if asking.name.startswith(SERVICE_ACCOUNTS):
+                log.info("refused %s: %s %r: %r", asking.name, request.method, request.path, str(problem)[:LOGGED])
 
     async def close(self) -> None:
         """End all watches and background work."""
