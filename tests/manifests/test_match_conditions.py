@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from apportion import manifests
-from pocketkube.api.expressions import evaluation
+from pocketkube.api.admission.expression_variables import Compiler
 from tests.admission.samples import created
 from tests.builders.pods import container, pod
 
@@ -22,7 +22,8 @@ SLICED = {"nvidia.com/mig-1g.5gb": "1"}
 
 def reached(name: str, obj: dict[str, Any], *, old: dict[str, Any] | None = None) -> bool:
     values = {"object": obj, "oldObject": old, "request": {"operation": "UPDATE" if old else "CREATE"}}
-    programs = [evaluation.compile_expression(each["expression"], values) for each in ENTRIES[name]["matchConditions"]]
+    compiler = Compiler(with_params=False)
+    programs = [compiler.condition(each["expression"]) for each in ENTRIES[name]["matchConditions"]]
     return all(program.is_true(values) for program in programs)
 
 

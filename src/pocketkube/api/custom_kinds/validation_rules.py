@@ -7,14 +7,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pocketkube.api.expressions import evaluation, optional_values, timestamps
+from pocketkube.api.expressions import evaluation, optional_values, timestamps, types
+from pocketkube.api.expressions.checker import Environment
 from pocketkube.api.status import Cause
 
 Schema = Mapping[str, Any]
 
 KEY = "x-kubernetes-validations"
 
-_VARIABLES = ("self", "oldSelf")
+_ENVIRONMENT = Environment({"self": types.DYN, "oldSelf": types.DYN}, escaped_fields=True)
+_BOOL = (types.BOOL, types.DYN)  # the types of fields are not known to the checker
+_TEXT = (types.STRING, types.DYN)
 _OLD = re.compile(r"\boldSelf\b")
 _TIMES: dict[str, Callable[[str], Any]] = {
     "date": lambda text: timestamps.timestamp(f"{text}T00:00:00Z"),
@@ -39,7 +42,7 @@ def violations(schema: Schema, value: Any, old: Any, path: str) -> Iterator[Caus
         if rule.get("optionalOldSelf"):
             values["oldSelf"] = optional_values.NONE if old is None else optional_values.Optional(values["oldSelf"])
         try:
-            if evaluation.compile_expression(rule["rule"], _VARIABLES).is_true(values):
+            if evaluation.cached_expression(rule["rule"], _ENVIRONMENT, _BOOL).is_true(values):
                 continue
             message = _message(rule, values)
         except evaluation.EvaluationError as problem:
@@ -64,20 +67,20 @@ def refused(schema: Schema, path: str) -> Iterator[Cause]:
         text = (rule.get("rule") or "").strip()
         if not text:
             yield Cause(f"{here}.rule", "Required value: rule is not specified", "FieldValueRequired")
-        elif why := _why_not(text, boolean=True):
+        elif why := _why_not(text, _BOOL):
             yield Cause(f"{here}.rule", f'Invalid value: "{text}": {why}')
         expression = rule.get("messageExpression")
-        if expression and (why := _why_not(expression, boolean=False)):
+        if expression and (why := _why_not(expression, _TEXT)):
             yield Cause(f"{here}.messageExpression", f'Invalid value: "{expression}": {why}')
 
 
 @functools.lru_cache(maxsize=1024)
-def _why_not(text: str, *, boolean: bool) -> str:
+def _why_not(text: str, results: tuple[types.Type, ...]) -> str:
     try:
-        evaluation.compile_expression(text, _VARIABLES, boolean=boolean)
-    except evaluation.NotBoolError:
-        return "cel expression must evaluate to a bool"
-    except evaluation.CelSyntaxError as problem:
+        evaluation.cached_expression(text, _ENVIRONMENT, results)
+    except evaluation.ResultTypeError:
+        return f"cel expression must evaluate to a {results[0]}" if results is _BOOL else "must evaluate to a string"
+    except (evaluation.CelSyntaxError, evaluation.PlanningError) as problem:
         return f"compilation failed: {problem}"
     return ""
 
@@ -85,7 +88,7 @@ def _why_not(text: str, *, boolean: bool) -> str:
 def _message(rule: Mapping[str, Any], values: dict[str, Any]) -> str:
     if expression := rule.get("messageExpression"):
         try:
-            text = evaluation.compile_expression(expression, _VARIABLES, boolean=False).evaluate(values)
+            text = evaluation.cached_expression(expression, _ENVIRONMENT, _TEXT).evaluate(values)
         except evaluation.EvaluationError:
             text = None
         if isinstance(text, str) and text.strip() and "\n" not in text:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from pocketkube.api.expressions.functions import EvaluationError, Function, no_overload
 from pocketkube.api.request_attributes import Attributes, RequestInfo, User
+from pocketkube.api.validation import name_rules
 
 
 class Permissions(Protocol):
@@ -78,18 +79,22 @@ def _method(name: str, kind: type | tuple[type, ...], function: Function) -> Fun
 
 
 def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+    if list(name_rules.dns_subdomain(name)):
+        raise EvaluationError("Invalid service account name")
+    if list(name_rules.dns_label(namespace)):
+        raise EvaluationError("Invalid service account namespace")
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return Authorizer(authorizer.permissions, User(f"system:serviceaccount:{namespace}:{name}", groups))
 
 
 def _path(authorizer: Authorizer, path: str) -> PathCheck:
-    if not path:
+    if not path.strip():
         raise EvaluationError("path must not be empty")
     return PathCheck(authorizer, path)
 
 
 def _resource(check: GroupCheck, plural: str) -> ResourceCheck:
-    if not plural:
+    if not plural.strip():
         raise EvaluationError("resource must not be empty")
     return ResourceCheck(check.authorizer, RequestInfo("", "", check.group, "*", plural))
 
@@ -117,6 +122,9 @@ METHODS: dict[tuple[str, int], Function] = {
     ("subresource", 2): _method("subresource", ResourceCheck, _with("subresource")),
     ("namespace", 2): _method("namespace", ResourceCheck, _with("namespace")),
     ("name", 2): _method("name", ResourceCheck, _with("name")),
+    # RBAC looks at no selectors.
+    ("fieldSelector", 2): _method("fieldSelector", ResourceCheck, lambda check, _selector: check),
+    ("labelSelector", 2): _method("labelSelector", ResourceCheck, lambda check, _selector: check),
     ("check", 2): _method("check", (PathCheck, ResourceCheck), _check),
     ("allowed", 1): _method("allowed", Decision, lambda decision: decision.allowed),
     ("reason", 1): _method("reason", Decision, lambda decision: decision.reason),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 from pocketkube.api.expressions import timestamps
 from pocketkube.api.expressions.functions import EvaluationError, checked_int, equal, is_int, is_number, no_overload
+from pocketkube.api.expressions.parser import UInt
+
+_UINT_END = 2**64
+
+
+_ORDERED = (str, bytes, bool, datetime, timedelta)
 
 
 def _contains(item: Any, where: Any) -> bool:
@@ -20,7 +27,7 @@ def _contains(item: Any, where: Any) -> bool:
 
 def _compared(name: str, holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def compare(left: Any, right: Any) -> bool:
-        same = any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, bool, datetime, timedelta))
+        same = any(isinstance(left, kind) and isinstance(right, kind) for kind in _ORDERED)
         if not same and not (is_number(left) and is_number(right)):
             raise no_overload(name, left, right)
         return holds(left, right)
@@ -33,7 +40,7 @@ def _added(left: Any, right: Any) -> Any:
         return _number(left, right, left + right)
     if timestamps.is_time(left):
         return timestamps.added(left, right)
-    for kind in (str, list):
+    for kind in (str, list, bytes):
         if isinstance(left, kind) and isinstance(right, kind):
             return left + right  # type: ignore[operator]
     raise no_overload("_+_", left, right)
@@ -46,7 +53,7 @@ def _arithmetic(name: str, make: Callable[[Any, Any], Any]) -> Callable[[Any, An
         try:
             return _number(left, right, make(left, right))
         except ZeroDivisionError:
-            raise EvaluationError("divide by zero" if name == "_/_" else "modulus by zero") from None
+            raise EvaluationError("division by zero" if name == "_/_" else "modulus by zero") from None
 
     return compute
 
@@ -59,7 +66,7 @@ def _subtracted(left: Any, right: Any) -> Any:
 
 def _divided(left: Any, right: Any) -> Any:
     if isinstance(left, float):
-        return left / right
+        return left / right if right else math.nan if not left else math.copysign(math.inf, left)
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
@@ -71,6 +78,10 @@ def _remainder(left: Any, right: Any) -> Any:
 def _number(left: Any, right: Any, value: Any) -> Any:
     if isinstance(left, float) != isinstance(right, float):
         raise no_overload("_+_", left, right)
+    if isinstance(left, UInt):
+        if not 0 <= value < _UINT_END:
+            raise EvaluationError("unsigned integer overflow")
+        return UInt(value)
     return checked_int(value) if is_int(value) else value
 
 

@@ -32,7 +32,7 @@ def selected(of: Any, name: str) -> Optional:
         return selected(of.value, name) if of.has else NONE
     if isinstance(of, dict):
         return Optional(of[name]) if name in of else NONE
-    raise EvaluationError(f"no such key: {name}")
+    return NONE
 
 
 def indexed(of: Any, key: Any) -> Optional:

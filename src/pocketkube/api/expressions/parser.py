@@ -1,8 +1,8 @@
 """Reading the Common Expression Language: text to a tree of nodes.
 
 Precedence climbing over the grammar of the language definition. Macros (`has`, `all`, `exists` ...) are
-recognised here because they bind names. What the grammar allows but no evaluator of ours knows (messages,
-bytes, optional items) is refused with a position, as is nesting that could exhaust the stack.
+recognised here because they bind names. What the grammar allows but no evaluator of ours knows (construction of
+messages) is refused with a position, as is nesting that could exhaust the stack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,30 @@ from typing import Any, NamedTuple
 DEEPEST = 64
 LONGEST = 64 * 1024
 
-_COMPREHENSIONS = {"all": (2,), "exists": (2,), "exists_one": (2,), "existsOne": (2,), "filter": (2,), "map": (2, 3)}
+# Macros that go through a list or a map: how many arguments they take, and how many of them are names.
+_COMPREHENSIONS = {
+    ("all", 2): 1,
+    ("exists", 2): 1,
+    ("exists_one", 2): 1,
+    ("existsOne", 2): 1,
+    ("filter", 2): 1,
+    ("map", 2): 1,
+    ("map", 3): 1,
+    ("all", 3): 2,
+    ("exists", 3): 2,
+    ("exists_one", 3): 2,
+    ("existsOne", 3): 2,
+    ("transformList", 3): 2,
+    ("transformList", 4): 2,
+    ("transformMap", 3): 2,
+    ("transformMap", 4): 2,
+    ("transformMapEntry", 3): 2,
+    ("transformMapEntry", 4): 2,
+}
+_OPTIONAL_MACROS = ("optMap", "optFlatMap")
+_PRIMARIES = (
+    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+)
 _PRECEDENCE = {
     "||": 1,
     "&&": 2,
@@ -50,12 +73,29 @@ class CelSyntaxError(ValueError):
     """Text that is no expression, or one that cannot be evaluated here."""
 
     def __init__(self, message: str, text: str, at: int) -> None:
-        line = text.count("\n", 0, at) + 1
-        start = text.rfind("\n", 0, at) + 1
-        column = at - start + 1
-        shown = text[start:].partition("\n")[0]
-        pointer = "." * (column - 1) + "^"
-        super().__init__(f"ERROR: <input>:{line}:{column}: {message}\n | {shown}\n | {pointer}")
+        super().__init__(_located(message, text, at))
+
+
+class CelTypeErrors(CelSyntaxError):
+    """Everything that is wrong with the names and types of an expression, in the order of the text."""
+
+    def __init__(self, problems: list[tuple[int, str]], text: str) -> None:
+        ordered = sorted(problems, key=lambda problem: problem[0])
+        ValueError.__init__(self, "\n".join(_located(message, text, at) for at, message in ordered))
+
+
+def _located(message: str, text: str, at: int) -> str:
+    line = text.count("\n", 0, at) + 1
+    start = text.rfind("\n", 0, at) + 1
+    column = at - start + 1
+    shown = text[start:].partition("\n")[0]
+    return f"ERROR: <input>:{line}:{column}: {message}\n | {shown}\n | {'.' * (column - 1)}^"
+
+
+class UInt(int):
+    """An unsigned number, which is another type than a number of the same value."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +156,53 @@ class Choice(ExpressionNode):
     no: ExpressionNode
 
 
+class Item(NamedTuple):
+    """An item of a list. An optional one is left out if it has no value."""
+
+    value: ExpressionNode
+    optional: bool
+
+
+class Entry(NamedTuple):
+    """An entry of a map. An optional one is left out if it has no value."""
+
+    key: ExpressionNode
+    value: ExpressionNode
+    optional: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ListOf(ExpressionNode):
-    items: tuple[ExpressionNode, ...]
+    items: tuple[Item, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf(ExpressionNode):
-    entries: tuple[tuple[ExpressionNode, ExpressionNode], ...]
+    entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Comprehension(ExpressionNode):
-    """A macro over a list or the keys of a map: `over.kind(name, step)`, for map perhaps with a filter."""
+    """A macro over a list or a map: `over.kind(name, step)`, perhaps with a second name and with a filter.
+
+    One name stands for the items of a list or the keys of a map, two for positions and items, or keys and values.
+    """
 
     kind: str
     over: ExpressionNode
-    name: str
+    names: tuple[str, ...]
     step: ExpressionNode
     where: ExpressionNode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalMacro(ExpressionNode):
+    """`over.optMap(name, step)`: the step for the value of an optional that has one."""
+
+    over: ExpressionNode
+    name: str
+    step: ExpressionNode
+    flat: bool  # the step is optional itself
 
 
 class _Token(NamedTuple):
@@ -156,7 +224,9 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise CelSyntaxError(f"token recognition error at: '{text[at]}'", text, at)
+            if text[at] == "`":
+                raise CelSyntaxError("unsupported syntax: '`'", text, at)
+            raise CelSyntaxError(f"Syntax error: token recognition error at: '{text[at]}'", text, at)
         if match.lastgroup and match.lastgroup != "space":
             found.append(_Token(match.lastgroup, match[0], at))
         at = match.end()
@@ -174,7 +244,7 @@ class _Parser:
     def whole(self) -> ExpressionNode:
         node = self._expression()
         if self._peek().kind != "end":
-            raise self._unexpected()
+            raise self._error(f"Syntax error: extraneous input '{self._peek().text}' expecting <EOF>")
         return node
 
     def _expression(self) -> ExpressionNode:
@@ -182,10 +252,11 @@ class _Parser:
         if self._depth > DEEPEST:
             raise self._error(f"the expression is nested more than {DEEPEST} deep")
         node = self._binary(1)
+        at = self._peek().at
         if self._accept("?"):
             yes = self._binary(1)
             self._expect(":")
-            node = Choice(node.at, node, yes, self._expression())
+            node = Choice(at, node, yes, self._expression())
         self._depth -= 1
         return node
 
@@ -213,7 +284,7 @@ class _Parser:
             node = self._member()
             if repeated % 2 == 0:
                 return node
-            if token.text == "-" and isinstance(node, Literal) and isinstance(node.value, int | float):
+            if token.text == "-" and isinstance(node, Literal) and type(node.value) in (int, float):
                 return Literal(token.at, -node.value)
             return FunctionCall(token.at, "!_" if token.text == "!" else "-_", (node,))
         return self._member()
@@ -237,28 +308,36 @@ class _Parser:
         if self._accept("?"):
             return Select(at, node, self._identifier(), optional=True)
         field = self._identifier()
+        called = self._peek().at
         if not self._accept("("):
             return Select(at, node, field)
         arguments = self._arguments(")")
-        if field not in _COMPREHENSIONS:
-            return FunctionCall(at, field, arguments, node)
-        return self._comprehension(node, field, arguments, at)
+        names = _COMPREHENSIONS.get((field, len(arguments)))
+        if names is not None:
+            return self._comprehension(node, field, arguments, names, called)
+        if field in _OPTIONAL_MACROS and len(arguments) == 2:  # noqa: PLR2004  name and step
+            (name,) = self._bound(arguments[:1])
+            return OptionalMacro(called, node, name, arguments[1], field == "optFlatMap")
+        return FunctionCall(called, field, arguments, node)
 
     def _comprehension(
-        self, over: ExpressionNode, kind: str, arguments: tuple[ExpressionNode, ...], at: int
+        self, over: ExpressionNode, kind: str, arguments: tuple[ExpressionNode, ...], count: int, at: int
     ) -> ExpressionNode:
-        if len(arguments) not in _COMPREHENSIONS[kind]:
-            raise CelSyntaxError(f"invalid number of arguments for the macro {kind}", self._text, at)
-        variable = arguments[0]
-        if not isinstance(variable, Name):
-            raise CelSyntaxError("argument must be a simple name", self._text, variable.at)
-        where = arguments[1] if len(arguments) > 2 else None  # noqa: PLR2004  map(x, condition, step)
-        return Comprehension(at, kind, over, variable.name, arguments[-1], where)
+        names, rest = self._bound(arguments[:count]), arguments[count:]
+        return Comprehension(at, kind, over, names, rest[-1], rest[0] if len(rest) > 1 else None)
+
+    def _bound(self, arguments: tuple[ExpressionNode, ...]) -> tuple[str, ...]:
+        names: list[str] = []
+        for argument in arguments:
+            if not isinstance(argument, Name):
+                raise CelSyntaxError("argument must be a simple name", self._text, argument.at)
+            names.append(argument.name)
+        return tuple(names)
 
     def _primary(self) -> ExpressionNode:  # noqa: PLR0911  one return per form
         token = self._peek()
         if token.kind == "end" or (token.kind == "operator" and token.text not in "([{"):
-            raise self._unexpected()
+            raise self._error(f"Syntax error: mismatched input '{token.text}' expecting {_PRIMARIES}")
         self._advance()
         match token.kind:
             case "int":
@@ -274,7 +353,7 @@ class _Parser:
             self._expect(")")
             return node
         if token.text == "[":
-            return ListOf(token.at, self._arguments("]"))
+            return ListOf(token.at, self._items())
         return MapOf(token.at, self._entries())
 
     def _named(self, token: _Token) -> ExpressionNode:
@@ -282,17 +361,18 @@ class _Parser:
             return Literal(token.at, {"true": True, "false": False, "null": None}[token.text])
         if token.text in _RESERVED or token.text == "in":
             raise CelSyntaxError(f"reserved identifier: {token.text}", self._text, token.at)
+        at = self._peek().at
         if self._peek().text == "{":
-            raise CelSyntaxError("construction of messages is not supported", self._text, token.at)
+            raise CelSyntaxError(f"undeclared reference to '{token.text}' (in container '')", self._text, at)
         if not self._accept("("):
             return Name(token.at, token.text)
         arguments = self._arguments(")")
-        if token.text == "has":
-            if len(arguments) != 1 or not isinstance(arguments[0], Select):
-                raise CelSyntaxError("invalid argument to has() macro", self._text, token.at)
+        if token.text == "has" and len(arguments) == 1:
             select = arguments[0]
-            return Select(select.at, select.of, select.field, test=True)
-        return FunctionCall(token.at, token.text, arguments)
+            if not isinstance(select, Select) or select.optional or select.test:
+                raise CelSyntaxError("invalid argument to has() macro", self._text, select.at)
+            return Select(at, select.of, select.field, test=True)
+        return FunctionCall(at, token.text, arguments)
 
     def _arguments(self, end: str) -> tuple[ExpressionNode, ...]:
         found: list[ExpressionNode] = []
@@ -303,12 +383,23 @@ class _Parser:
                 break
         return tuple(found)
 
-    def _entries(self) -> tuple[tuple[ExpressionNode, ExpressionNode], ...]:
-        found: list[tuple[ExpressionNode, ExpressionNode]] = []
+    def _items(self) -> tuple[Item, ...]:
+        found: list[Item] = []
+        while not self._accept("]"):
+            optional = self._accept("?")
+            found.append(Item(self._expression(), optional))
+            if not self._accept(","):
+                self._expect("]")
+                break
+        return tuple(found)
+
+    def _entries(self) -> tuple[Entry, ...]:
+        found: list[Entry] = []
         while not self._accept("}"):
+            optional = self._accept("?")
             key = self._expression()
             self._expect(":")
-            found.append((key, self._expression()))
+            found.append(Entry(key, self._expression(), optional))
             if not self._accept(","):
                 self._expect("}")
                 break
@@ -321,19 +412,23 @@ class _Parser:
 
     def _integer(self, token: _Token) -> int:
         value = int(token.text.rstrip("uU"), 0 if token.text[:2] in ("0x", "0X") else 10)
-        if value >= 2**64 or (value > 2**63 and token.text[-1] not in "uU"):
+        if token.text[-1] in "uU":
+            if value >= 2**64:
+                raise CelSyntaxError("invalid uint literal", self._text, token.at)
+            return UInt(value)
+        if value > 2**63:
             raise CelSyntaxError("invalid int literal", self._text, token.at)
         return value
 
-    def _string(self, token: _Token) -> str:
+    def _string(self, token: _Token) -> str | bytes:
         body = token.text
         prefix = body[: len(body) - len(body.lstrip("bBrR"))].lower()
-        if "b" in prefix:
-            raise CelSyntaxError("bytes are not supported", self._text, token.at)
         body = body[len(prefix) :]
         quotes = 3 if body[:3] in ('"""', "'''") and len(body) >= 6 else 1  # noqa: PLR2004  two times three
         inner = body[quotes:-quotes]
-        return inner if prefix else _ESCAPE.sub(lambda match: self._unescaped(match, token), inner)
+        if "r" not in prefix:
+            inner = _ESCAPE.sub(lambda match: self._unescaped(match, token), inner)
+        return inner.encode(errors="replace") if "b" in prefix else inner
 
     def _unescaped(self, match: re.Match[str], token: _Token) -> str:
         for code, base in ((match[1], 16), (match[2], 16), (match[3], 16), (match[4], 8)):
@@ -360,9 +455,11 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if not self._accept(text):
-            raise self._unexpected()
+            raise self._unexpected(text)
 
-    def _unexpected(self) -> CelSyntaxError:
+    def _unexpected(self, wanted: str = "") -> CelSyntaxError:
+        if wanted:
+            return self._error(f"Syntax error: missing '{wanted}' at '{self._peek().text}'")
         return self._error(f"Syntax error: mismatched input '{self._peek().text}'")
 
     def _error(self, message: str) -> CelSyntaxError:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from pocketkube.api.expressions.functions import EvaluationError, Function, is_int, no_overload
+from pocketkube.api.expressions.functions import EvaluationError, Function, is_int, no_overload, type_name
 
 _PIECE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
 _SPAN = re.compile(rf"[+-]?(?:0|(?:{_PIECE.pattern})+)")
@@ -25,14 +25,14 @@ def timestamp(value: Any) -> datetime:
         return _bounded(lambda: datetime.fromtimestamp(value, UTC))
     if isinstance(value, str) and _MOMENT.fullmatch(value):
         return _bounded(lambda: datetime.fromisoformat(value.upper()).astimezone(UTC))
-    raise EvaluationError(f'type conversion error from "{value}" to "google.protobuf.Timestamp"')
+    raise EvaluationError(f"type conversion error from '{type_name(value)}' to 'google.protobuf.Timestamp'")
 
 
 def duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if not isinstance(value, str) or not _SPAN.fullmatch(value):
-        raise EvaluationError(f'type conversion error from "{value}" to "google.protobuf.Duration"')
+        raise EvaluationError(f"type conversion error from '{type_name(value)}' to 'google.protobuf.Duration'")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(value))
     return _bounded(lambda: timedelta(seconds=-seconds if value.startswith("-") else seconds))
 
@@ -70,7 +70,7 @@ def _zone(name: Any) -> Any:
         return timezone(-offset if match[1] == "-" else offset)
     try:
         return ZoneInfo(str(name))
-    except (OSError, ValueError) as problem:
+    except (LookupError, OSError, ValueError) as problem:
         raise EvaluationError(f"unknown time zone {name}") from problem
 
 

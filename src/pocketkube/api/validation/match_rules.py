@@ -108,7 +108,9 @@ def expression(found: Problems, path: str, text: str, compile_it: Callable[[str]
     """An expression that must compile."""
     try:
         compile_it(text)
-    except evaluation.NotBoolError as problem:
+    except evaluation.ResultTypeError as problem:
         found.invalid(path, text, str(problem))
     except evaluation.CelSyntaxError as problem:
         found.invalid(path, text, f"compilation failed: {problem}")
+    except evaluation.PlanningError as problem:
+        found.internal(path, str(problem))

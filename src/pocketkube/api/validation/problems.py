@@ -53,6 +53,9 @@ class Problems:
     def too_many(self, path: str, count: int, limit: int) -> None:
         self._add(path, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} items")
 
+    def internal(self, path: str, detail: str) -> None:
+        self._add(path, "InternalError", f"Internal error: {detail}")
+
     def one_of(self, path: str, value: Any, supported: Collection[str], *, required: bool = True) -> None:
         """A value from a closed set; an empty one is missing."""
         if not value:

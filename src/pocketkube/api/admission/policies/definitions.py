@@ -36,7 +36,7 @@ class Policy:
 
     @classmethod
     def read(cls, name: str, spec: Mapping[str, Any]) -> Policy:
-        """Raises CelSyntaxError or NotBoolError for what validation does not let through."""
+        """Raises CelSyntaxError or ResultTypeError for what validation does not let through."""
         param_kind = spec.get("paramKind")
         compiler = expression_variables.Compiler(with_params=param_kind is not None)
         conditions = tuple(compiler.condition(each["expression"]) for each in spec.get("matchConditions") or ())
