@@ -69,6 +69,7 @@ lock: $(VENV)/.develop ## update the pinned dependencies
 generate: $(VENV)/.develop ## generate stubs, CRDs and tables from their sources
 	$(BIN)/python tools/generate/protos.py
 	$(BIN)/python tools/generate/crds.py
+	$(BIN)/python tools/generate/workload_parameters.py
 	$(BIN)/python tools/generate/fields.py
 	$(BIN)/python tools/generate/internal_pod_form.py
 	$(BIN)/python tools/generate/merge_rules.py

@@ -78,7 +78,7 @@ async def serve(kubeconfig: str) -> None:
         address, _ = await webhook.bound
         while not webhook.ready():  # noqa: ASYNC110  once, at the start
             await asyncio.sleep(0.05)
-        bare = AdmissionServer({"/bare": lambda question: admission_review.allowed(question.uid)}, webhook.context)
+        bare = AdmissionServer({"/bare": lambda question: admission_review.allowed(question.uid)}, webhook.tls.context)
         print(address, f"127.0.0.1:{await bare.start('127.0.0.1', 0)}", flush=True)
         await asyncio.Event().wait()
 

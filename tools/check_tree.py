@@ -20,7 +20,7 @@ MAY_BE_LONGER = {
     "src/pocketkube/api/content/fields.json": "generated from the Go types of Kubernetes",
     "tests/pocketkube/api/content/*.json": "recorded from a real API server",
 }
-GENERATORS = ("tools/generate/protos.py", "tools/generate/crds.py")
+GENERATORS = ("tools/generate/protos.py", "tools/generate/crds.py", "tools/generate/workload_parameters.py")
 
 
 def main() -> int:

@@ -15,11 +15,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds since the epoch, and waiting."""
+    """Seconds since the epoch, and waiting. Between `pause` and `resume` another process works on something in no
+    time of the cluster, if the time is a virtual one."""
 
     def now(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
 
 
 class SystemClock:
@@ -30,6 +35,12 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
+
+    def pause(self) -> None:
+        """This time does not stop."""
+
+    def resume(self) -> None:
+        """This time does not stop."""
 
 
 class LoopClock:
@@ -44,17 +55,28 @@ class LoopClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
 
+    def pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, VirtualLoop):
+            loop.pauses += 1
+
+    def resume(self) -> None:
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, VirtualLoop):
+            loop.pauses -= 1
+
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop that does not wait: with nothing ready, its time jumps to the next timer.
+    """An event loop that does not wait: with nothing ready, its time jumps to the next timer, unless it is paused.
 
-    For clusters of light nodes, which wait for nothing outside their process; sockets would see their timeouts
-    pass in no time.
+    For clusters that wait for nothing outside their process but what pauses the clock; other sockets would see their
+    timeouts pass in no time.
     """
 
     def __init__(self) -> None:
+        self.pauses = 0
         self._jumped = 0.0
-        super().__init__(_JumpingSelector(self._jump))
+        super().__init__(_JumpingSelector(self._jump, lambda: self.pauses > 0))
 
     def time(self) -> float:
         return self._jumped
@@ -64,15 +86,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    def __init__(self, jump: Callable[[float], None]) -> None:
+    def __init__(self, jump: Callable[[float], None], is_paused: Callable[[], bool]) -> None:
         super().__init__()
         self._jump = jump
+        self._is_paused = is_paused
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
-        if timeout is None:  # nothing will ever happen by itself
+        if timeout is None or self._is_paused():  # nothing will ever happen by itself
             return super().select(None)
         self._jump(max(timeout, 1e-9))
         return []

@@ -42,6 +42,7 @@ from pocketkube.kubelet.config_objects import StoredSettings
 from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.kubelet import Kubelet, Site
 from pocketkube.kubelet.light_nodes import LightKubelet, LightPods
+from pocketkube.kubelet.sandbox.connection import Sandbox
 from pocketkube.kubelet.settings import KubeletSettings
 from pocketkube.node_pools import NodePlan
 from pocketkube.plugins import Plugins
@@ -79,6 +80,7 @@ class EmbeddedCluster:
         self._plans = list(nodes)
         self._plugins = plugins or Plugins()
         self._images = Images(self._plugins.process_images, self._plugins.image_commands)
+        self.sandbox = Sandbox(self._clock, self._plugins.programs)
         self._port = port
         self._settings = kubelet or KubeletSettings()
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,6 +121,7 @@ class EmbeddedCluster:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await asyncio.gather(*(node.stop() for node in self._nodes.values()))
+        await self.sandbox.stop()
         self._nodes.clear()
         self.kubelets.clear()
         if self._informers is not None:
@@ -166,6 +169,7 @@ class EmbeddedCluster:
         self._http = HttpShell(self.server, pair.server_context(), host=HOST, port=self._port)
         await self._http.start()
         self.server.subresources.log_source = self
+        self.server.admission.authenticate_to_webhooks(authority.issue(common_name="kube-apiserver", client=True))
         token = secrets.token_urlsafe(32)
         self.server.tokens.add_fixed(token, ADMIN)
         config = kubeconfigs.content(name=self.name, server=self._http.url, ca=authority.bundle, token=token)
@@ -196,7 +200,7 @@ class EmbeddedCluster:
             addresses=self._addresses,
             stored=stored,
             images=self._images,
-            programs=self._plugins.programs,
+            sandbox=self.sandbox,
             api_host=HOST,
             api_port=self._http.port,
         )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pocketkube.controllers.all_controllers import Part
 from pocketkube.controllers.controller import Control
 from pocketkube.kubelet.containers.images import ProcessImage
-from pocketkube.kubelet.shell.programs import Program
 
 __all__ = ["Plugins", "ProcessImage"]
 
@@ -20,8 +19,9 @@ __all__ = ["Plugins", "ProcessImage"]
 class Plugins:
     """Everything is optional."""
 
-    programs: Mapping[str, Program] = field(default_factory=dict)
-    """Programs of simulated containers by name, besides those of `kubelet.shell.programs`."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Programs of simulated containers by name, besides those of `kubelet.shell`: each the location (`module:function`)
+    of a `kubelet.shell.programs.Program`, since they run in a process of their own."""
 
     process_images: Sequence[ProcessImage] = ()
     """Images that run as child processes; all others are simulated."""

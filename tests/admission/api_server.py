@@ -18,7 +18,8 @@ from pocketkube.api.request_attributes import AUTHENTICATED, User
 from pocketkube.api.server import ApiServer
 
 SETTINGS = Settings(listen="127.0.0.1:0", probes="127.0.0.1:0", limits=Limits(drain_seconds=0))
-ACCESS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "PodTemplate")
+ACCESS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", *POLICIES)
 NEEDED = (*ACCESS, "CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 

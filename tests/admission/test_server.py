@@ -19,6 +19,7 @@ from apportion.admission.certificates import credentials
 from apportion.admission.certificates.credentials import Credentials, Terms
 from apportion.admission.pods import ClusterFacts
 from apportion.admission.server import AdmissionServer, Limits, Rule
+from apportion.cluster.serving.limits import ServerLimits
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import OFFERS, both, created, resources
 from tests.builders.pods import container, pod
@@ -38,7 +39,7 @@ async def serving(
     context = issued.pair.server_context()
     usual: Rule = lambda question: slice_review.answer(question, lambda _: ClusterFacts(OFFERS))  # noqa: E731
     rules = {"/mutate-slices": rule or usual}
-    server = AdmissionServer(rules, context, able=able, limits=limits)
+    server = AdmissionServer(rules, lambda: context, able=able, limits=limits)
     port = await server.start("127.0.0.1", 0)
     try:
         yield Asker(port, issued.bundle, NAME), port, context, issued
@@ -155,7 +156,7 @@ async def test_d04_wrong_content_type_path_and_method() -> None:
 
 
 async def test_d04_a_body_that_is_too_large_is_refused() -> None:
-    async with serving(Limits(body_bytes=10_000, drain_seconds=0)) as (asker, *_):
+    async with serving(Limits(server=ServerLimits(body_bytes=10_000), drain_seconds=0)) as (asker, *_):
         status, text = await asker.post("/mutate-slices", b"x" * 20_000)
         assert status == 413
         assert "10000 bytes" in text
@@ -169,7 +170,7 @@ async def test_d02_before_it_knows_the_cluster_it_judges_nothing() -> None:
 
 
 async def test_d02_slow_senders_are_cut_off_and_do_not_block_others() -> None:
-    limits = Limits(concurrent=1, seconds=0.5, drain_seconds=0)
+    limits = Limits(server=ServerLimits(read_seconds=0.5), drain_seconds=0)
     async with serving(limits) as (asker, port, _, issued):
         context = ssl.create_default_context(cadata=issued.bundle.decode())
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=NAME)
@@ -178,7 +179,7 @@ async def test_d02_slow_senders_are_cut_off_and_do_not_block_others() -> None:
         )
         await writer.drain()
         line = await asyncio.wait_for(reader.readline(), 5)
-        assert b" 503 " in line
+        assert b" 408 " in line
         writer.close()
         assert (await asker.ask(review(SLICED)))["allowed"] is True
 
@@ -218,7 +219,7 @@ async def test_r02_reviews_that_wait_for_a_decision_do_not_keep_others_from_bein
         await decided.wait()
         return slice_review.answer(question, lambda _: ClusterFacts(OFFERS))
 
-    limits = Limits(concurrent=1, waiting=3, seconds=30, drain_seconds=0)
+    limits = Limits(waiting=3, seconds=30, drain_seconds=0)
     async with serving(limits, rule=slow) as (asker, *_):
         asked = [asyncio.create_task(asker.ask(review(SLICED))) for _ in range(3)]
         await eventually(lambda: len(arrived) == len(asked), seconds=60)

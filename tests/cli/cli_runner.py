@@ -24,4 +24,7 @@ def _call(command: Callable[..., None], options: dict[str, Any]) -> tuple[int, s
             command(**options)
         except typer.Exit as end:
             code = end.exit_code
+        except typer.BadParameter as refused:
+            code = refused.exit_code
+            err.write(refused.format_message())
     return code, out.getvalue(), err.getvalue()

@@ -11,7 +11,8 @@ import yaml
 from apportion.cli import contexts
 from pocketkube import kubeconfig
 
-OURS = kubeconfig.content(name="sim", server="https://127.0.0.1:1", ca=b"ca", token="t")
+SERVER = "https://127.0.0.1:1"
+OURS = kubeconfig.content(name="sim", server=SERVER, ca=b"ca", token="t")
 OTHER: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Config",
@@ -38,16 +39,16 @@ def test_f01_a_context_is_added_and_selected_and_the_rest_stays(tmp_path: Path) 
     assert path.stat().st_mode & 0o777 == 0o600
     contexts.select(path, OURS)  # again: nothing twice
     assert len(read(path)["clusters"]) == 2
-    contexts.remove(path, "sim", "work")
+    contexts.remove(path, "sim", SERVER, "work")
     assert read(path) == OTHER
 
 
 def test_f10_a_file_that_was_ours_alone_is_gone_in_the_end(tmp_path: Path) -> None:
     path = tmp_path / "new" / "config"
     contexts.select(path, OURS)
-    contexts.remove(path, "sim")
+    contexts.remove(path, "sim", SERVER)
     assert list((tmp_path / "new").iterdir()) == []
-    contexts.remove(path, "sim")
+    contexts.remove(path, "sim", SERVER)
 
 
 def test_f10_a_context_that_was_chosen_meanwhile_stays_chosen(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_f10_a_context_that_was_chosen_meanwhile_stays_chosen(tmp_path: Path) ->
     path.write_text(yaml.safe_dump(OTHER))
     contexts.select(path, OURS)
     path.write_text(path.read_text().replace("current-context: sim", "current-context: work"))
-    contexts.remove(path, "sim", "gone")
+    contexts.remove(path, "sim", SERVER, "gone")
     assert read(path)["current-context"] == "work"
 
 
@@ -63,7 +64,7 @@ def test_f10_a_context_of_before_that_is_gone_is_not_selected(tmp_path: Path) ->
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(OTHER))
     contexts.select(path, OURS)
-    contexts.remove(path, "sim", "no-more")
+    contexts.remove(path, "sim", SERVER, "no-more")
     assert read(path)["current-context"] == ""
 
 

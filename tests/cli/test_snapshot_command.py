@@ -27,6 +27,6 @@ async def test_x03_snapshot_writes_the_fleet_and_who_waits(cluster: ApiCluster, 
 async def test_x03_a_file_that_cannot_be_written_is_one_line(cluster: ApiCluster, tmp_path: Path) -> None:
     path = tmp_path / "missing" / "fleet.json"
     code, out, err = await called(command.command, output=path, kubeconfig=cluster.kubeconfig)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert str(path) in err
     assert len(err.strip().splitlines()) == 1

@@ -72,6 +72,7 @@ def test_f09_the_command_answers_for_a_node_and_names_the_nodes(
         path.write_text(script.render(Machine((VisibleGpu(0, f"GPU-{node}", "NVIDIA A30", 24576),))))
     mine = cluster_files.mine("here")
     mine.root = str(tmp_path / "root")
+    cluster_files.prepare_folder()
     cluster_files.write(mine)
     listed = CliRunner().invoke(smi.app, ["--node", "b", "-L"])
     assert (listed.exit_code, listed.output) == (0, "GPU 0: NVIDIA A30 (UUID: GPU-b)\n")

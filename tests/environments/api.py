@@ -8,6 +8,8 @@ import http.client
 import json
 import ssl
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,7 +43,8 @@ class Api:
         tls = ssl.create_default_context(
             cafile=cluster.get("certificate-authority"), cadata=_decoded(data) if data else None
         )
-        self._connection = http.client.HTTPSConnection(address.hostname, address.port, context=tls, timeout=30)
+        self._connect = partial(http.client.HTTPSConnection, address.hostname, address.port, context=tls, timeout=30)
+        self._connection = self._connect()
 
     def get(self, path: str, *, accept: str = _JSON) -> JSON:
         answer: JSON = json.loads(self.send("GET", path, accept=accept))
@@ -66,6 +69,19 @@ class Api:
     def merge(self, path: str, body: JSON) -> JSON:
         answer: JSON = json.loads(self.send("PATCH", path, body, "application/merge-patch+json"))
         return answer
+
+    def watch(self, path: str, resource_version: str, *, seconds: int) -> Iterator[JSON]:
+        """The changes of a collection, on a connection of their own, until the server ends the watch."""
+        connection = self._connect()
+        query = f"watch=true&resourceVersion={resource_version}&timeoutSeconds={seconds}"
+        headers = {"Authorization": f"Bearer {self._user['token']}", "Accept": _JSON}
+        try:
+            connection.request("GET", f"{path}?{query}", None, headers)
+            answer = connection.getresponse()
+            for line in answer:
+                yield json.loads(line)
+        finally:
+            connection.close()
 
     def delete(self, path: str, options: JSON | None = None) -> None:
         try:

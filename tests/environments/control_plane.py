@@ -132,6 +132,7 @@ class ControlPlane(Cluster):
         policy.write_text(json.dumps(_AUDIT_POLICY))
         flags = {
             "etcd-servers": ETCD,
+            "admission-control-config-file": self._admission_configuration(),
             "bind-address": SERVICE_ADDRESS,
             "advertise-address": SERVICE_ADDRESS,
             "secure-port": 443,
@@ -152,6 +153,23 @@ class ControlPlane(Cluster):
             "audit-log-path": self._audit,
         }
         return self.sandbox.start("kube-apiserver", [binaries.path("kube-apiserver"), *_flags(flags)])
+
+    def _admission_configuration(self) -> Path:
+        """The API server presents its client certificate to every webhook."""
+        certificate = str(self.credentials.webhook_client)
+        user = {"client-certificate": certificate, "client-key": certificate}
+        kubeconfig = self.sandbox.data / "webhooks.kubeconfig"
+        config = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
+        kubeconfig.write_text(json.dumps(config))
+        kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration"}
+        plugins = [
+            {"name": name, "configuration": kind | {"kubeConfigFile": str(kubeconfig)}}
+            for name in ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+        ]
+        path = self.sandbox.data / "admission.json"
+        kind["kind"] = "AdmissionConfiguration"
+        path.write_text(json.dumps(kind | {"plugins": plugins}))
+        return path
 
     def _start_controllers(self) -> Daemon:
         config = self.kubeconfig_of(CONTROLLERS, "controllers")

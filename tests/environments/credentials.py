@@ -37,6 +37,11 @@ class Credentials:
         return self.folder / "server.key"
 
     @property
+    def webhook_client(self) -> Path:
+        """Certificate and key with which the API server authenticates itself to webhooks."""
+        return self.folder / "webhook-client.pem"
+
+    @property
     def service_account_key(self) -> Path:
         return self.folder / "service-accounts.key"
 
@@ -69,6 +74,10 @@ def make(folder: Path, *, addresses: tuple[str, ...], users: dict[str, tuple[str
     made.ca.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     made.server_certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     _save_key(made.server_key, key)
+    client_key, client = _certificate("kube-apiserver-webhook-client", ca_key, ca, ())
+    _save_key(made.webhook_client, client_key)
+    with made.webhook_client.open("ab") as file:
+        file.write(client.public_bytes(serialization.Encoding.PEM))
     _save_key(made.service_account_key, ec.generate_private_key(ec.SECP256R1()))
     rows = [f'{made.tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in users.items()]
     made.token_file.touch(mode=0o600)

@@ -28,7 +28,9 @@ def test_f03_one_deployment_with_its_label_service_and_account() -> None:
 def test_f03_the_files_stand_in_the_order_of_their_application() -> None:
     assert manifests.files("fallback") == [
         "00-namespace.yaml",
+        "00-network-policies.yaml",
         "01-access.yaml",
+        "01-policies.yaml",
         "02-deployment.yaml",
         "03-service.yaml",
         "04-webhook-config.yaml",

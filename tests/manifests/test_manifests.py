@@ -102,8 +102,7 @@ def test_r01_only_the_agent_is_privileged_or_sees_the_host() -> None:
 def test_r02_r03_planes_run_our_image_are_probed_and_say_what_they_need(workload: dict[str, Any]) -> None:
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    repository = container["image"].rpartition(":")[0].rpartition("/")[2]
-    assert repository == names.IMAGE_REPOSITORY
+    assert container["image"] == names.IMAGE
     assert container["command"] == ["apportion"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "probes"}

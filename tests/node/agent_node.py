@@ -42,19 +42,23 @@ from tests.builders import claims as claim_builder
 NODE = NodeName("node-1")
 GPUS = accelerators.uuids(NODE, 16)
 JSON = dict[str, Any]
-# The agent has the rights that the shipped roles give it, and no more.
+# The agent has the rights that the shipped roles and policies give to the agent of this node, and no more.
 ACCOUNT = "das-daemonset"
 AGENT = User(
     f"system:serviceaccount:{names.DAS_NAMESPACE}:{ACCOUNT}",
     ("system:serviceaccounts", f"system:serviceaccounts:{names.DAS_NAMESPACE}", AUTHENTICATED),
+    extra={"authentication.kubernetes.io/node-name": (NODE,)},
 )
+RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 RIGHTS = {
-    kind: Kind("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
-    for kind, plural, namespaced in (
-        ("ClusterRole", "clusterroles", False),
-        ("ClusterRoleBinding", "clusterrolebindings", False),
-        ("Role", "roles", True),
-        ("RoleBinding", "rolebindings", True),
+    kind: Kind(group, "v1", plural, kind, namespaced=namespaced)
+    for group, kind, plural, namespaced in (
+        (RBAC, "ClusterRole", "clusterroles", False),
+        (RBAC, "ClusterRoleBinding", "clusterrolebindings", False),
+        (RBAC, "Role", "roles", True),
+        (RBAC, "RoleBinding", "rolebindings", True),
+        (ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", False),
+        (ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", False),
     )
 }
 
@@ -330,7 +334,7 @@ async def agent_node(*, annotations: Mapping[str, str] | None = None) -> AsyncIt
         with suppress(errors.AlreadyExists):
             await place.client.create(kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace="default")
         for manifest in manifests.load():
-            if manifest["kind"] in RIGHTS and manifest["metadata"]["name"] == ACCOUNT:
+            if manifest["kind"] in RIGHTS and manifest["metadata"]["name"].startswith((ACCOUNT, "das-agent-")):
                 namespace = manifest["metadata"].get("namespace")
                 await place.client.create(RIGHTS[manifest["kind"]], manifest, namespace=namespace)
         for definition in crds():
@@ -338,7 +342,7 @@ async def agent_node(*, annotations: Mapping[str, str] | None = None) -> AsyncIt
         await place.client.create(kinds.NODES, {"metadata": {"name": NODE, "annotations": dict(annotations or {})}})
         await place.kubelet.start()
         yield place
-        assert place.forbidden == [], "the shipped roles do not allow what the agent does (R01)"
+        assert place.forbidden == [], "the shipped roles and policies do not allow what the agent does (R01, T04)"
     finally:
         await place.stop_agent()
         await place.kubelet.stop()

@@ -66,14 +66,14 @@ async def test_s07_a_slice_that_the_driver_refuses_is_made_at_another_place(node
     await node.eventually(lambda: has_event(node, "SliceMoved"), "an event says so")
 
 
-async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_evicted_with_the_reason(node: AgentNode) -> None:
+async def test_s07_a_pod_whose_slice_the_driver_refuses_everywhere_is_marked_with_the_reason(node: AgentNode) -> None:
     await inject(node, kind="refuse")
     pod = await node.scheduled("a")
     with pytest.raises(PluginError, match="the driver refused to create the slice"):
         await node.run(pod)
     assert await message_has(node, "the driver refused to create the slice")
-    found = await node.client.get(kinds.PODS, "a", namespace="default")
-    assert found["metadata"].get("deletionTimestamp")
+    (claim,) = await node.claims()
+    assert "the driver refused to create the slice" in claim.lost
     await node.delete(pod)
     await node.eventually(node.clean, "it leaves nothing behind")
 
@@ -167,16 +167,17 @@ async def test_s06_the_loser_of_an_overlap_gets_another_place(node: AgentNode) -
     await node.eventually(lambda: has_event(node, "SliceMoved"), "an event says so")
 
 
-async def test_s06_a_loser_without_another_place_is_evicted_with_the_reason(node: AgentNode) -> None:
+async def test_s06_a_loser_without_another_place_is_marked_with_the_reason(node: AgentNode) -> None:
     await node.annotate_node(**{"apportion.io__emulated-gpus": '[{"product": "NVIDIA A100-PCIE-40GB", "count": 1}]'})
     await node.eventually(lambda: node.kubelet.totals()["mig.das.com/7g.40gb"] == (1, 1), "one GPU")
     winner, loser = await node.scheduled("a", "7g.40gb"), await node.scheduled("b", "3g.20gb")
     await node.run(winner)
     with pytest.raises(PluginError, match=r"no other placement for 3g.20gb is free"):
         await node.run(loser)
+    marked = await node.get(f"{loser['metadata']['uid']}-main-0")
+    assert "no other placement for 3g.20gb is free on this node" in marked.lost
     pod = await node.client.get(kinds.PODS, "b", namespace="default")
-    assert pod["metadata"].get("deletionTimestamp")
-    await node.eventually(lambda: has_event(node, "SliceLost"), "an event says why")
+    assert not pod["metadata"].get("deletionTimestamp"), "agents evict nobody"
     await node.delete(loser)
     await node.eventually(lambda: one_claim(node), "the winner is untouched")
     assert len(await node.slices()) == 1
@@ -220,3 +221,17 @@ async def has_event(node: AgentNode, reason: str) -> bool:
 
 async def one_claim(node: AgentNode) -> bool:
     return len(await node.claims()) == 1
+
+
+async def test_s06_a_claim_that_finds_a_place_after_all_is_no_longer_marked(node: AgentNode) -> None:
+    await node.annotate_node(**{"apportion.io__emulated-gpus": '[{"product": "NVIDIA A100-PCIE-40GB", "count": 1}]'})
+    await node.eventually(lambda: node.kubelet.totals()["mig.das.com/7g.40gb"] == (1, 1), "one GPU")
+    winner, loser = await node.scheduled("a", "7g.40gb"), await node.scheduled("b", "3g.20gb")
+    await node.run(winner)
+    with pytest.raises(PluginError):
+        await node.run(loser)
+    await node.delete(winner)
+    await node.eventually(lambda: one_claim(node), "the winner is gone")
+    await node.start(loser)
+    (claim,) = await node.claims()
+    assert (claim.state, claim.lost) == (claims.IN_USE, "")

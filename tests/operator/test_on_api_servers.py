@@ -71,10 +71,12 @@ def test_s10_r01_removed_takes_everything_away_and_managed_brings_it_back(instal
     with plane(installed, "das-operator", ["operator", f"--probes={SERVICE_ADDRESS}:9403"], tmp_path):
         change(installed, {"managementState": "Removed"})
         until(lambda: not existing(installed), "all is gone")
+        until(lambda: not any(is_on(installed, name) for name in CONFIGURATIONS), "webhooks are turned off")
         until(lambda: condition(installed, "Progressing") == "False", "conditions say that it is over")
         assert condition(installed, "Available") == "False"
         change(installed, {"managementState": "Managed"})
-        until(lambda: existing(installed) == sorted((*WORKLOADS, *CONFIGURATIONS)), "all is back")
+        until(lambda: existing(installed) == sorted(WORKLOADS), "all is back")
+        until(lambda: all(is_on(installed, name) for name in CONFIGURATIONS), "webhooks are turned on")
         until(lambda: "das-operator-removed" not in installed.kubectl("get", "configmaps", *IN), "nothing is kept")
     assert refusals(installed) == []
 
@@ -89,11 +91,14 @@ def install(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
 
 
+def is_on(cluster: Cluster, name: str) -> bool:
+    webhooks = json.loads(cluster.kubectl("get", name, "-o", "json"))["webhooks"]
+    return all(entry["name"] != "is-managed" for webhook in webhooks for entry in webhook["matchConditions"])
+
+
 def existing(cluster: Cluster) -> list[str]:
     return sorted(
-        name
-        for name in (*WORKLOADS, *CONFIGURATIONS)
-        if cluster.kubectl("get", name, *IN, "-o", "name", "--ignore-not-found").strip()
+        name for name in WORKLOADS if cluster.kubectl("get", name, *IN, "-o", "name", "--ignore-not-found").strip()
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,13 +26,11 @@ NAMESPACE = "das-operator"
 WEBHOOK, SCHEDULER, AGENTS = WORKLOADS = managed_workloads(Installation())
 SETTINGS = Settings(probes="127.0.0.1:0", emulated_mode="enabled")
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-INSTALLED = (*ACCESS, *WEBHOOKS, "CustomResourceDefinition", "Deployment", "DaemonSet")
+INSTALLED = (*ACCESS, *WEBHOOKS, "CustomResourceDefinition", "NetworkPolicy", "Deployment", "DaemonSet")
 
 
 def pods(plane: ManagedWorkload, *, desired: int, updated: int, available: int) -> Health:
-    return Health(
-        plane, present=True, settled=True, desired=desired, updated=updated, ready=available, available=available
-    )
+    return Health(plane, present=True, settled=True, desired=desired, updated=updated, available=available)
 
 
 def well(plane: ManagedWorkload, *, desired: int = 2) -> Health:
@@ -153,7 +152,8 @@ async def test_s10_unmanaged_changes_nothing_but_status_is_still_reported() -> N
 
 async def test_s10_two_operators_do_not_revert_each_other() -> None:
     async with operating() as client:
-        other = asyncio.create_task(Operator(account(client, "das-operator"), SETTINGS).run())
+        second = replace(SETTINGS, identity="second")
+        other = asyncio.create_task(Operator(account(client, "das-operator"), second).run())
         try:
             await change(client, {"logLevel": "Debug"})
             await eventually(lambda: told(client, SCHEDULER, "APPORTION_LOG_LEVEL", "Debug"))
@@ -164,6 +164,63 @@ async def test_s10_two_operators_do_not_revert_each_other() -> None:
         finally:
             other.cancel()
             await asyncio.wait([other], timeout=10)
+
+
+async def test_s10_the_other_replica_takes_over_when_the_leader_ends() -> None:
+    async with api(INSTALLED) as client:
+        replicas = [
+            asyncio.create_task(Operator(account(client, "das-operator"), replace(SETTINGS, identity=name)).run())
+            for name in ("first", "second")
+        ]
+        try:
+            await eventually(lambda: status(client, "Available", "False"))
+            leader = (await client.get(kinds.LEASES, "das-operator", namespace=NAMESPACE))["spec"]["holderIdentity"]
+            ended = replicas[("first", "second").index(leader)]
+            ended.cancel()
+            await asyncio.wait([ended], timeout=10)
+            await change(client, {"logLevel": "Debug"})
+            await eventually(lambda: told(client, SCHEDULER, "APPORTION_LOG_LEVEL", "Debug"))
+        finally:
+            for task in replicas:
+                task.cancel()
+            await asyncio.wait(replicas, timeout=10)
+
+
+async def test_s10_ready_replicas_are_those_of_the_operator() -> None:
+    async with operating() as client:
+        await set_status(client, WEBHOOK, 2)
+        own = {"status": {"replicas": 2, "readyReplicas": 2}}
+        await client.patch(kinds.DEPLOYMENTS, "das-operator", own, namespace=NAMESPACE, subresource="status")
+
+        async def reported() -> bool:
+            return bool((await current(client) or {}).get("status", {}).get("readyReplicas") == 2)
+
+        await eventually(reported)
+
+
+async def test_t06_a_deleted_network_policy_is_created_again() -> None:
+    async with operating() as client:
+        before = {each["metadata"]["name"]: each["spec"] for each in await network_policies(client)}
+        assert len(before) == 4
+        for name in before:
+            await client.delete(kinds.NETWORK_POLICIES, name, namespace=NAMESPACE)
+
+        async def back() -> bool:
+            return {each["metadata"]["name"]: each["spec"] for each in await network_policies(client)} == before
+
+        await eventually(back)
+
+
+async def network_policies(client: Client) -> list[dict[str, Any]]:
+    return (await client.list(kinds.NETWORK_POLICIES, namespace=NAMESPACE)).items
+
+
+@pytest.mark.parametrize("selector", [{"a b": "x"}, {"a": "x y"}, {"a/b/c": "x"}, {"": "x"}, {"a": "x" * 64}])
+async def test_s10_a_selector_that_no_label_can_match_is_refused(selector: dict[str, str]) -> None:
+    async with operating() as client:
+        with pytest.raises(errors.Invalid):
+            await change(client, {"nodeSelector": selector})
+        await change(client, {"nodeSelector": {"example.com/pool_1": "", "zone": "a-1"}})
 
 
 @pytest.mark.parametrize("spelling", ["on", "true", ""])

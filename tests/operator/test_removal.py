@@ -7,7 +7,7 @@ from typing import Any
 from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
-from apportion.cluster.client import Client
+from apportion.cluster.client import Client, PatchType
 from tests.builders import claims, pods
 from tests.environments.waiting import eventually
 from tests.operator.test_operator import (
@@ -24,6 +24,7 @@ from tests.operator.test_operator import (
     workload,
 )
 
+TEMPLATES = Kind("", "v1", "podtemplates", "PodTemplate")
 CONFIGURATIONS = (
     (kinds.MUTATING_WEBHOOKS, names.SLICE_WEBHOOK_CONFIGURATION),
     (kinds.VALIDATING_WEBHOOKS, names.GUARD_WEBHOOK_CONFIGURATION),
@@ -37,7 +38,7 @@ async def test_s10_removed_takes_the_planes_away_and_managed_brings_them_back_as
         for plane in WORKLOADS:
             await eventually(lambda plane=plane: gone(client, plane.kind, plane.name))
         for kind, name in CONFIGURATIONS:
-            await eventually(lambda kind=kind, name=name: gone(client, kind, name))
+            await eventually(lambda kind=kind, name=name: is_on(client, kind, name, wanted=False))
         available = await eventually(lambda: status(client, "Available", "False"))
         assert await eventually(lambda: reason(client, "Available", "Removed"))
         assert available["message"]
@@ -48,7 +49,7 @@ async def test_s10_removed_takes_the_planes_away_and_managed_brings_them_back_as
         for plane in WORKLOADS:
             await eventually(lambda plane=plane: there(client, plane.kind, plane.name))
         for kind, name in CONFIGURATIONS:
-            await eventually(lambda kind=kind, name=name: there(client, kind, name))
+            await eventually(lambda kind=kind, name=name: is_on(client, kind, name, wanted=True))
         assert (await workload(client, SCHEDULER))["spec"]["replicas"] == 3
         await eventually(lambda: told(client, SCHEDULER, "APPORTION_LOG_LEVEL", "Debug"))
         await eventually(lambda: gone(client, kinds.CONFIG_MAPS, "das-operator-removed"))
@@ -116,6 +117,26 @@ async def reason(client: Client, kind: str, wanted: str) -> dict[str, Any] | Non
     current = await client.get(kinds.DAS_OPERATORS, "cluster", namespace=NAMESPACE)
     entries = current.get("status", {}).get("conditions", [])
     return next((entry for entry in entries if entry["type"] == kind and entry["reason"] == wanted), None)
+
+
+async def test_t04_a_removed_workload_that_differs_from_the_shipped_one_is_not_restored_and_this_is_reported() -> None:
+    async with operating() as client:
+        image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "example.com/mirror"}]
+        await client.patch(SCHEDULER.kind, SCHEDULER.name, image, namespace=NAMESPACE, how=PatchType.json)
+        await change(client, {"managementState": "Removed"})
+        await eventually(lambda: gone(client, SCHEDULER.kind, SCHEDULER.name))
+        await change(client, {"managementState": "Managed"})
+        degraded = await eventually(lambda: reason(client, "Degraded", "ChangeRefused"))
+        assert "das-operator-workloads" in degraded["message"]
+        parameter = [{**image[0], "path": "/template/spec/containers/0/image"}]
+        await client.patch(TEMPLATES, SCHEDULER.name, parameter, namespace=NAMESPACE, how=PatchType.json)
+        await eventually(lambda: there(client, SCHEDULER.kind, SCHEDULER.name))
+
+
+async def is_on(client: Client, kind: Kind, name: str, *, wanted: bool) -> bool:
+    webhooks = (await client.get(kind, name))["webhooks"]
+    off = {"name": "is-managed", "expression": "false"}
+    return all((off not in webhook["matchConditions"]) == wanted for webhook in webhooks)
 
 
 async def gone(client: Client, kind: Kind, name: str) -> bool:

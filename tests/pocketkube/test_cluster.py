@@ -57,6 +57,15 @@ async def test_stopping_ends_pods_that_ignore_everything_at_once(tmp_path: Path)
     assert time.monotonic() - begin < 5
 
 
+async def test_a_node_that_was_deleted_and_created_again_is_ready_again(tmp_path: Path) -> None:
+    """As with a real kubelet: it does not create its node again, and reports once somebody has."""
+    async with embedded(tmp_path) as cluster:
+        await cluster.delete(kinds.NODES, "node-1")
+        await cluster.create(kinds.NODES, {"metadata": {"name": "node-1"}})
+        await cluster.pod("p")
+        await cluster.until_phase("p", "Running")
+
+
 async def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
     async with embedded(tmp_path) as cluster:
         port = int(cluster.pocketkube.url.rpartition(":")[2])

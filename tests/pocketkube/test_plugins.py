@@ -13,12 +13,13 @@ from pocketkube.plugins import Plugins, ProcessImage
 from tests.pocketkube.cluster import embedded, pod
 
 
-async def test_a_program_of_a_plugin_runs_in_simulated_containers(tmp_path: Path) -> None:
-    async def greet(call: Call, /) -> int:
-        call.out(f"hello {call.args[0]} on {call.hostname}\n")
-        return 3
+async def greet(call: Call, /) -> int:
+    await call.out(f"hello {call.args[0]} on {call.hostname}\n")
+    return 3
 
-    async with embedded(tmp_path, plugins=Plugins(programs={"greet": greet})) as cluster:
+
+async def test_a_program_of_a_plugin_runs_in_simulated_containers(tmp_path: Path) -> None:
+    async with embedded(tmp_path, plugins=Plugins(programs={"greet": f"{__name__}:greet"})) as cluster:
         await cluster.create(kinds.PODS, pod("p", "sh", "-c", "greet you | grep hello", restartPolicy="Never"))
         await cluster.create(kinds.PODS, pod("q", "/usr/bin/greet", "me", restartPolicy="Never"))
         await cluster.until_phase("p", "Succeeded")
@@ -29,7 +30,14 @@ async def test_a_program_of_a_plugin_runs_in_simulated_containers(tmp_path: Path
 
 async def test_an_image_of_a_plugin_runs_as_a_process_with_the_files_of_its_account(tmp_path: Path) -> None:
     script = "import os, sys; print(sys.argv[1:], os.path.exists(os.environ['ACCOUNT'] + '/token'))"
-    image = ProcessImage("tool", (sys.executable, "-c", script), service_account_env="ACCOUNT")
+    image = ProcessImage(
+        image="registry.example/team/tool:1.2",
+        namespaces=frozenset({"default"}),
+        program="tool",
+        command=(sys.executable, "-c", script),
+        subcommands={"a": {}},
+        service_account_env="ACCOUNT",
+    )
     async with embedded(tmp_path, plugins=Plugins(process_images=[image])) as cluster:
         container = {"args": ["a", "$(WORD)"], "env": [{"name": "WORD", "value": "b"}]}
         body = pod("p", "tool", image="registry.example/team/tool:1.2", container=container, restartPolicy="Never")

@@ -58,6 +58,7 @@ GENERAL = {
     "apportion.cluster.errors",
     "apportion.cluster.events",
     "apportion.cluster.informer",
+    "apportion.cluster.log_levels",
     "apportion.cluster.pemfile",
     "apportion.cluster.transport",
     "apportion.cluster.watching",

@@ -126,7 +126,9 @@ async def test_s06_a_claim_that_another_leader_wrote_for_another_node_is_not_cou
     request = parse_pod(await cluster.get("a"))
     claim = ClaimSlice(theirs.name, request, "n1", SlicePlacement(gpu, "1g.5gb", start=0, size=1), ("main",))
     bind = Bind(request, "n1", after=(claim.confirmed_by,))
-    committer = commits.Committer(cluster.client, namespace=NAMESPACE, holds=lambda: True, pod_ends=PodEnds(View()))
+    committer = commits.Committer(
+        cluster.client, namespace=NAMESPACE, holds=lambda: True, ready=lambda _: True, pod_ends=PodEnds(View())
+    )
     result = await committer.commit(Statement(Group.of(request), (claim, bind)))
     assert (result.pods, result.existing) == ({uid: commits.BindResult.FAILED}, set())
     async with scheduling(cluster):
@@ -291,7 +293,9 @@ async def test_a_leader_whose_lease_ran_out_writes_nothing_more(cluster: ApiClus
         raise AssertionError(f"{request.method} {request.path} was sent without a lease")
 
     wire = cluster.wire(never)
-    committer = commits.Committer(Client(wire), namespace=NAMESPACE, holds=lambda: False, pod_ends=PodEnds(View()))
+    committer = commits.Committer(
+        Client(wire), namespace=NAMESPACE, holds=lambda: False, ready=lambda _: True, pod_ends=PodEnds(View())
+    )
     uid = await cluster.pod("a", slices={"1g.5gb": 1})
     claim = await claim_for(cluster, "a", uid, "n1")
     with pytest.raises(commits.LeaseLost):

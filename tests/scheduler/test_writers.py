@@ -36,7 +36,9 @@ from tests.scheduler.cluster import NAMESPACE, ApiCluster
 
 def committer(cluster: ApiCluster, pod_ends: PodEnds | None = None, **options: Any) -> Committer:
     ends = pod_ends or PodEnds(View())
-    return Committer(cluster.client, namespace=NAMESPACE, holds=lambda: True, pod_ends=ends, **options)
+    return Committer(
+        cluster.client, namespace=NAMESPACE, holds=lambda: True, ready=lambda _: True, pod_ends=ends, **options
+    )
 
 
 async def request_of(cluster: ApiCluster, name: str) -> Request:

@@ -41,18 +41,21 @@ class ServingCluster(Embedded):
     def claims(self) -> list[Json]:
         return self.api.items(CLAIMS)
 
+    def plane_processes(self) -> list[tuple[str, int]]:
+        """Name of the plane and process id, found as the kernel would tell: by the pod's cgroup."""
+        return [
+            (pod["metadata"]["labels"]["app.kubernetes.io/name"], int(pid))
+            for pod in self.plane_pods()
+            for procs in self.nodes_dir.glob(f"*/sys/fs/cgroup/kubepods/pod{pod['metadata']['uid']}/*/cgroup.procs")
+            for pid in procs.read_text().split()
+        ]
+
     def kill(self, app: str) -> int:
-        """SIGKILL every process of one plane, found as the kernel would tell: by the pod's cgroup."""
-        killed = 0
-        for pod in self.plane_pods():
-            if pod["metadata"]["labels"].get("app.kubernetes.io/name") == app:
-                for procs in self.nodes_dir.glob(
-                    f"*/sys/fs/cgroup/kubepods/pod{pod['metadata']['uid']}/*/cgroup.procs"
-                ):
-                    for pid in procs.read_text().split():
-                        os.kill(int(pid), signal.SIGKILL)
-                        killed += 1
-        return killed
+        """SIGKILL every process of one plane."""
+        found = [pid for name, pid in self.plane_processes() if name == app]
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        return len(found)
 
     def left_on_nodes(self) -> list[str]:
         """CDI files and slices that exist on the nodes."""

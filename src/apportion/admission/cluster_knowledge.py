@@ -10,6 +10,7 @@ other, or refuse it. So capacity counts here, and health does not; what is free 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,8 @@ class ClusterKnowledge:
         self._runtime_classes = Informer(client, kinds.RUNTIME_CLASSES, into=Bare)
         self.nodes.on_change(lambda old, new: self._note(self._static, old, new))
         self.accelerators.on_change(lambda old, new: self._note(self._dynamic, old, new))
+        self._next_namespace = asyncio.Event()
+        self.namespaces.on_change(self._namespace_changed)
 
     @property
     def informers(self) -> list[Informer[Any]]:
@@ -73,6 +76,16 @@ class ClusterKnowledge:
             runtime_class=self._usable_runtime_class(),
         )
 
+    async def knows_namespace(self, name: str, seconds: float) -> bool:
+        """Whether a namespace exists; one that was just created is waited for."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.namespaces.get(name) is None:
+                    await self._next_namespace.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         known = self.namespaces.get(namespace)
         return known.metadata.labels if known else {}
@@ -86,6 +99,11 @@ class ClusterKnowledge:
     def _note(self, tally: Tally, old: Any, new: Any) -> None:
         if tally.note(old, new):
             self._offers = None
+
+    def _namespace_changed(self, old: Bare | None, _new: Bare | None) -> None:
+        if old is None:
+            self._next_namespace.set()
+            self._next_namespace = asyncio.Event()
 
     def _usable_runtime_class(self) -> str | None:
         """Only one that exists: an API server refuses pods that name a missing one (S02)."""

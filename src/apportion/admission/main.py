@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from apportion.admission import environment, guard, metrics, slice_review, static_or_dynamic
-from apportion.admission.certificates.credentials import Credentials, FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.certificates.credentials import FolderKeeper, SecretKeeper, Terms, service_names
+from apportion.admission.certificates.serving_tls import ServingTls
 from apportion.admission.certificates.trust import Caller, Publisher
 from apportion.admission.cluster_knowledge import ClusterKnowledge
 from apportion.admission.fallback import decision_log
 from apportion.admission.fallback.decision_rounds import DecisionRounds, Patience
 from apportion.admission.fallback.fallback_review import FallbackReview
 from apportion.admission.fallback.promise_store import PromiseStore
+from apportion.admission.large_reviews import LargeReviews
 from apportion.admission.optional_informers import OptionalInformers
 from apportion.admission.server import AdmissionServer, Limits, Rule
 from apportion.apis import kinds
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
-from apportion.cluster import probes
+from apportion.cluster import allocator, probes
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
@@ -61,6 +62,8 @@ class Settings:
     secret: str = Installation.webhook_secret
     certificates: Path | None = None
     """A directory with ca.crt, tls.crt and tls.key; None: the Secret, which the webhook maintains."""
+    client_ca: Path | None = None
+    """A file with the CA of clients that may call; None: everybody may."""
     runtime_class: str | None = None
     tiers: tuple[str, ...] = static_or_dynamic.DEFAULT_TIERS
     patience: Patience = field(default_factory=Patience)
@@ -96,7 +99,10 @@ class Webhook:
             slicing=slicing,
             namespace=settings.installation.namespace,
         )
-        self._fallback = Fallback(client, settings, self._knowledge) if FALLBACK in settings.serve else None
+        self._large = LargeReviews()
+        self._fallback: Fallback | None = None
+        if FALLBACK in settings.serve:
+            self._fallback = Fallback(client, settings, self._knowledge, self._large)
         self._terms = Terms(service_names(settings.service, settings.namespace))
         self._keeper: SecretKeeper | FolderKeeper = (
             FolderKeeper(settings.certificates)
@@ -111,13 +117,13 @@ class Webhook:
         self._secret = Informer(
             client, kinds.SECRETS, into=Bare, namespace=settings.namespace, fields=f"metadata.name={settings.secret}"
         )
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._served: Credentials | None = None
+        self.tls = ServingTls(settings.client_ca)
         self._work: WorkQueue[str] = WorkQueue("certificates", longest_backoff=5.0)
         self._draining = False
         self.bound = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
+        allocator.give_back_large_blocks()
         async with asyncio.TaskGroup() as tasks:
             informers = [*self._knowledge.informers, *self._publisher.informers, *self._secret_informers]
             background = [tasks.create_task(informer.run()) for informer in informers]
@@ -136,8 +142,9 @@ class Webhook:
             rules[ENVIRONMENT_PATH] = environment.answer
         server = AdmissionServer(
             rules,
-            self.context,
+            self.tls.context,
             able=self._able,
+            large=self._large,
             limits=self._settings.limits,
         )
         async with probes.serve(self._settings.probes, ready=self._checks) as probed:
@@ -155,7 +162,7 @@ class Webhook:
     def _checks(self) -> dict[str, probes.Check]:
         return {
             "caches": self._able,
-            "certificate": lambda: self._served is not None,
+            "certificate": lambda: self.tls.pair is not None,
             "trust": self._publisher.published,
             "running": lambda: "draining" if self._draining else True,
         }
@@ -192,19 +199,18 @@ class Webhook:
     async def _reconcile(self, _: str) -> float:
         credentials = await self._keeper.ensure()
         await self._publisher.publish(credentials.bundle)
-        if self._served is None or self._served.pair != credentials.pair:
-            credentials.pair.load_into(self.context)
-            self._served = credentials
+        if self.tls.refresh(credentials.pair):
             metrics.CERTIFICATE_EXPIRY.set(credentials.pair.expires.timestamp())
             left = credentials.pair.expires - datetime.now(UTC)
             log.info("serving a certificate that expires in %d days", left.days)
-        return LOOK_AGAIN_SECONDS if self._settings.certificates is None else FILES_AGAIN_SECONDS
+        files = self._settings.certificates or self._settings.client_ca
+        return FILES_AGAIN_SECONDS if files else LOOK_AGAIN_SECONDS
 
 
 class Fallback:
     """What only fallback needs: a view of all pods, the promises, and rounds of decisions."""
 
-    def __init__(self, client: Client, settings: Settings, knowledge: ClusterKnowledge) -> None:
+    def __init__(self, client: Client, settings: Settings, knowledge: ClusterKnowledge, large: LargeReviews) -> None:
         view = View(volumes=False, reservation_namespace=settings.installation.reservation_namespace)
         informers = Informers(
             client,
@@ -219,7 +225,7 @@ class Fallback:
         self._optional = OptionalInformers(client, [*slicing, informers.claims], settings.installation.namespace)
         store = PromiseStore(client, namespace=settings.namespace, name=settings.installation.promises)
         self._rounds = DecisionRounds(client, view, informers.pods, store, settings.patience)
-        self.review = FallbackReview(client, knowledge, self._rounds, settings.tiers)
+        self.review = FallbackReview(client, knowledge, self._rounds, settings.tiers, large)
 
     def synced(self) -> bool | str:
         return self._optional.synced() if self._pods.has_synced else "waiting for pods"

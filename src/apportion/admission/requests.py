@@ -16,6 +16,8 @@ from apportion.apis.errors import InputError, QuantityError, RequestError
 SECTIONS = ("limits", "requests")
 MOST_SLICES = 100_000
 """Far above what any node has; keeps sums within what Kubernetes can count."""
+MOST_CONTAINERS = 1000
+"""Of one list of a pod. A kubelet could not run as many; a review of more would keep others waiting."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,10 @@ def containers(spec: dict[str, Any], root: str) -> Iterator[ManifestContainer]:
         listed = spec.get(key) or []
         if not isinstance(listed, list):
             raise RequestError(field, listed, "must be a list of containers")
+        if len(listed) > MOST_CONTAINERS:
+            raise RequestError(
+                field, len(listed), f"use at most {MOST_CONTAINERS} containers", code="TooManyContainers"
+            )
         for index, body in enumerate(listed):
             yield ManifestContainer(f"{field}[{index}]", mapping(body, f"{field}[{index}]"))
 

@@ -15,6 +15,7 @@ from apportion.admission import admission_review, json_diff, pods
 from apportion.admission.admission_review import Question, ReviewAnswer
 from apportion.admission.pods import ClusterFacts
 from apportion.admission.requests import mapping
+from apportion.cluster.log_text import word
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +31,11 @@ def answer(question: Question, facts: ClusterFactsOf) -> ReviewAnswer:
     if place is None:
         return admission_review.allowed(question.uid)
     find, root = place
-    before, after = question.new(), question.new()
+    before, after = question.changeable(), question.changeable()
     if question.operation == "CREATE":
         done = pods.create(find(after), facts(question.namespace), root)
     else:
-        done = pods.update(find(after), find(question.old()), root)
+        done = pods.update(find(after), find(question.old_changeable()), root)
     _log(question, after, done)
     return admission_review.allowed(question.uid, json_diff.difference(before, after))
 
@@ -62,4 +63,4 @@ def _named(question: Question, obj: dict[str, Any]) -> str:
     """`Pod default/name`; a pod that its controller did not name yet is identified by its generateName."""
     metadata = mapping(obj.get("metadata"), "metadata")
     name = question.name or metadata.get("name") or metadata.get("generateName") or "?"
-    return f"{question.kind.kind} {question.namespace}/{name}"
+    return f"{question.kind.kind} {word(f'{question.namespace}/{name}')}"

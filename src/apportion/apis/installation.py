@@ -30,9 +30,11 @@ class Installation:
     fallback_namespace: str = names.FALLBACK_NAMESPACE  # the fallback webhook and its promises
     sharing_namespace: str = names.KAI_NAMESPACE  # the binder
     reservation_namespace: str = names.RESERVATION_NAMESPACE  # reservation pods of shared GPUs
-    image: str = names.IMAGE_REPOSITORY  # its containers run as child processes on an embedded cluster
+    image: str = names.IMAGE  # its containers run as child processes on an embedded cluster
 
     operator_object: str = names.DAS_OPERATOR_OBJECT
+    operator_deployment: str = names.OPERATOR_DEPLOYMENT
+    operator_lease: str = names.OPERATOR_LEASE
     agent_daemon_set: str = names.AGENT_DAEMON_SET
     webhook_deployment: str = names.WEBHOOK_DEPLOYMENT
     scheduler_deployment: str = names.SCHEDULER_DEPLOYMENT

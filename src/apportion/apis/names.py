@@ -31,6 +31,8 @@ FALLBACK_PROMISES = "gpu-webhook-promises"
 WEBHOOK_SERVICE = "das-operator-webhook"
 WEBHOOK_CERTIFICATE_SECRET = "das-operator-webhook-certs"  # noqa: S105  the Secret's name
 SCHEDULER_LEASE = "das-scheduler"
+OPERATOR_LEASE = "das-operator"
+OPERATOR_DEPLOYMENT = "das-operator"
 WEBHOOK_DEPLOYMENT = "das-operator-webhook"
 AGENT_DAEMON_SET = "das-daemonset"
 SCHEDULER_DEPLOYMENT = "das-scheduler"
@@ -103,5 +105,5 @@ GPU_PORTION = "GPU_PORTION"
 # CDI
 CDI_VENDOR_CLASS = "apportion.io/slice"
 
-# The image of every plane; on the embedded cluster its containers run as child processes.
-IMAGE_REPOSITORY = "apportion"
+# The image of every plane in the shipped manifests; on the embedded cluster its containers run as child processes.
+IMAGE = "ghcr.io/apportion/apportion:0.1.0"

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from apportion.apis.installation import FALLBACK_NAMESPACE_ENV, Installation
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 
 def command(
     *,
     namespace: Annotated[
-        str, typer.Option(help="Namespace of the webhook.", envvar=FALLBACK_NAMESPACE_ENV)
+        str,
+        typer.Option(help="Namespace of the webhook.", envvar=FALLBACK_NAMESPACE_ENV, callback=options.namespace),
     ] = Installation.fallback_namespace,
-    service: Annotated[str, typer.Option(help="Service of the webhook.")] = Installation.fallback_service,
-    secret: Annotated[str, typer.Option(help="Secret that contains the certificates.")] = Installation.fallback_secret,
+    service: Annotated[
+        str, typer.Option(help="Service of the webhook.", callback=options.object_name)
+    ] = Installation.fallback_service,
+    secret: Annotated[
+        str, typer.Option(help="Secret that contains the certificates.", callback=options.object_name)
+    ] = Installation.fallback_secret,
     new_ca: Annotated[
         bool, typer.Option("--new-ca", help="Create a new CA too; the old and the new CA are published together first.")
     ] = False,
     settle: Annotated[
-        float, typer.Option(help="Seconds between publishing a new CA and serving certificates signed by it.")
+        float,
+        typer.Option(
+            help="Seconds between publishing a new CA and serving certificates signed by it.", callback=options.seconds
+        ),
     ] = 5.0,
     configuration_out: Annotated[
         Path | None,
@@ -33,15 +40,15 @@ def command(
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
     """Issue new certificates for a running webhook. The CA is kept unless --new-ca is given."""
-    from apportion.cluster.errors import ClusterError
+    from apportion.cluster.errors import ClusterError, ConfigError
 
     if configuration_out is not None:
-        _check_writable(configuration_out)  # before anything changes in the cluster
+        options.check_writable(configuration_out, "--configuration-out")  # before anything changes in the cluster
     try:
         bundle = asyncio.run(_regenerate(namespace, service, secret, settle, kubeconfig, new_ca=new_ca))
     except (ClusterError, ValueError) as error:
         typer.echo(f"apportion certs: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(connecting.BAD_INPUT if isinstance(error, ConfigError) else connecting.FAILURE) from None
     if configuration_out is not None:
         try:
             _write(configuration_out, bundle)
@@ -73,19 +80,6 @@ async def _regenerate(
     return made.bundle
 
 
-def _check_writable(path: Path) -> None:
-    if path.is_dir():
-        wrong = "is a directory; specify a file in it"
-    elif path.exists():
-        wrong = "" if os.access(path, os.W_OK) else "is not writable; specify another file"
-    elif not path.parent.is_dir():
-        wrong = f"directory {path.parent} does not exist; create it, or specify another file"
-    else:
-        wrong = "" if os.access(path.parent, os.W_OK) else "its directory is not writable; specify another file"
-    if wrong:
-        raise typer.BadParameter(f"{path}: {wrong}", param_hint="--configuration-out")
-
-
 def _write(path: Path, bundle: bytes) -> None:
     import yaml
 
@@ -95,4 +89,4 @@ def _write(path: Path, bundle: bytes) -> None:
     configuration = next(
         entry for entry in manifests.load("fallback") if entry["kind"] == "MutatingWebhookConfiguration"
     )
-    path.write_text(yaml.safe_dump(with_bundle(configuration, bundle), sort_keys=False))
+    path.write_text(yaml.safe_dump(with_bundle(configuration, bundle), sort_keys=False), encoding="utf-8")

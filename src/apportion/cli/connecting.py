@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from apportion.apis.installation import Installation
-from apportion.cli import cluster_files
+from apportion.cli import cluster_files, contexts
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
 
@@ -22,6 +22,7 @@ Kubeconfig = Annotated[
 ]
 DEFAULT_NAME = "apportion"
 FAILURE, BAD_INPUT = 1, 2
+ROLES = "The ClusterRole apportion-user (with a RoleBinding) allows a namespace, apportion-viewer the whole cluster."
 
 
 def client(kubeconfig: Path | None) -> Client:
@@ -31,11 +32,11 @@ def client(kubeconfig: Path | None) -> Client:
     try:
         return Client(access.connect())
     except errors.ConfigError:
-        running = cluster_files.read(DEFAULT_NAME)
-        chosen = os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists()
-        if chosen or running is None or not running.alive or not running.kubeconfig:
+        chosen = os.environ.get("KUBECONFIG") or contexts.default_path().exists()
+        running = {state.name: state.kubeconfig for state in cluster_files.running()}
+        if chosen or not running.get(DEFAULT_NAME):
             raise
-        return Client(access.from_kubeconfig(running.kubeconfig))
+        return Client(access.from_kubeconfig(running[DEFAULT_NAME]))
 
 
 @contextmanager
@@ -46,6 +47,9 @@ def errors_reported() -> Iterator[None]:
     except errors.ConfigError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(BAD_INPUT) from None
+    except errors.Forbidden as error:
+        typer.echo(f"{error}. {ROLES}", err=True)
+        raise typer.Exit(FAILURE) from None
     except errors.ClusterError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(FAILURE) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from rich.columns import Columns
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
@@ -17,12 +18,34 @@ WHOLE_UNITS = 8  # a GPU that is not in MIG mode is drawn as wide as most that a
 PALETTE = ("dodger_blue2", "green4", "dark_orange3", "medium_purple3", "deep_pink4", "turquoise4")
 
 
+class Glyphs(NamedTuple):
+    """The characters of the drawing; boxes are the library's, which has a plain form of its own."""
+
+    left: str
+    right: str
+    free: str
+    mark: str
+    passed: str
+    failed: str
+    spinner: str
+
+
+UNICODE = Glyphs("▕", "▏", "·", "■", "✓", "✗", "dots")
+ASCII = Glyphs("|", "|", ".", "#", "+", "x", "line")
+
+
+def glyphs(console: Console) -> Glyphs:
+    """Those that the terminal can show."""
+    return UNICODE if console.encoding.startswith("utf") else ASCII
+
+
 class Painter:
     """Gives every workload a colour and keeps it."""
 
-    def __init__(self, *, unit_width: int = UNIT_WIDTH) -> None:
+    def __init__(self, *, unit_width: int = UNIT_WIDTH, glyphs: Glyphs = UNICODE) -> None:
         self._colours: dict[str, str] = {}
         self._unit_width = unit_width
+        self._glyphs = glyphs
 
     def grids(
         self, nodes: Mapping[str, Sequence[ShownGpu]], *, legend: bool = False, notes: Mapping[str, str] | None = None
@@ -52,9 +75,9 @@ class Painter:
 
     def _gpu(self, index: int, gpu: ShownGpu) -> RenderableType:
         line = Text(f"GPU {index} ", style="bold")
-        line.append("▕", style="grey50")
+        line.append(self._glyphs.left, style="grey50")
         line.append_text(self._units(gpu) if gpu.units else self._whole(gpu))
-        line.append("▏", style="grey50")
+        line.append(self._glyphs.right, style="grey50")
         line.append(gpu.model.removeprefix("NVIDIA "), style="dim")
         if not gpu.healthy:
             line.append(" unhealthy", style="bold red")
@@ -98,11 +121,11 @@ class Painter:
         for owner, profiles in sorted(owners.items()):
             counts = {profile: profiles.count(profile) for profile in sorted(profiles)}
             told = " + ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items())
-            parts.append(Text.assemble(("■ ", self._colour(owner)), f"{owner} ", (told, "dim")))
+            parts.append(Text.assemble((f"{self._glyphs.mark} ", self._colour(owner)), f"{owner} ", (told, "dim")))
         return Columns(parts, padding=(0, 3)) if parts else None
 
     def _free(self, units: int) -> Text:
-        return Text(("·".center(self._unit_width - 1) + " ") * max(units, 0), style="grey50")
+        return Text((self._glyphs.free.center(self._unit_width - 1) + " ") * max(units, 0), style="grey50")
 
     def _colour(self, owner: str) -> str:
         workload = owner.rsplit("-", 2)[0]

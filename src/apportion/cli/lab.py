@@ -89,7 +89,9 @@ def mig100(
 @errors_reported
 def rate(
     data: DataOption = DATA,
-    copies: Annotated[int, typer.Option(help="Copies of the nodes of the trace for the large fleet.", min=1)] = 4,
+    copies: Annotated[
+        int, typer.Option(help="Copies of the nodes of the trace for the large fleet.", min=1, max=64)
+    ] = 4,
     seed: Annotated[int, typer.Option(help="Arrival order.")] = 42,
     limit: Annotated[int, typer.Option(help="Number of pods per copy; 0: all.", min=0)] = 0,
     output: OutputOption = Output.TEXT,

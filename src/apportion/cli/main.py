@@ -6,7 +6,10 @@ help line and the location of every command, and a command is loaded on demand.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+FAILURE = 1
+
+
 class Location(NamedTuple):
     """Where a command is defined (`module:attribute`), and its line in the overview."""
 
@@ -28,7 +34,7 @@ class Location(NamedTuple):
 
 COMMANDS = {
     "up": Location("apportion.cli.up:up", "Start an embedded cluster with emulated GPUs and all components."),
-    "down": Location("apportion.cli.up:down", "Stop an embedded cluster and delete its files."),
+    "down": Location("apportion.cli.down:down", "Stop an embedded cluster and delete its files."),
     "demo": Location("apportion.cli.demo.command:command", "Demonstrate MIG slices on an embedded cluster."),
     "nvidia-smi": Location("apportion.cli.smi:app", "Run nvidia-smi for the emulated GPUs of a node."),
     "why": Location("apportion.cli.why:command", "Explain why a pod is pending, and suggest the cheapest change."),
@@ -94,7 +100,27 @@ def options(
 
 
 def main() -> None:
-    app()
+    """The entry point. What the terminal cannot show, and output that nobody takes, is no reason for a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_output()
+        sys.exit(FAILURE)
+    except OSError as error:
+        _abandon_output()
+        named = f"{error.filename}: " if error.filename else ""
+        print(f"apportion: {named}{error.strerror or error}", file=sys.stderr)  # noqa: T201
+        sys.exit(FAILURE)
+
+
+def _abandon_output() -> None:
+    """The interpreter flushes standard output at its end, and would report once more that it cannot."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _overview_wanted() -> bool:

@@ -9,14 +9,18 @@ import typer
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.installation import NAMESPACE_ENV, Installation
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 
 def command(
-    node_name: Annotated[str, typer.Option(envvar="NODE_NAME", help="Name of the node of this agent.")],
+    *,
+    node_name: Annotated[
+        str, typer.Option(envvar="NODE_NAME", help="Name of the node of this agent.", callback=options.object_name)
+    ],
     pod_name: Annotated[str, typer.Option(envvar="POD_NAME", help="Name of the pod of this agent.")] = "",
     pod_namespace: Annotated[
-        str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the pod of this agent.")
+        str,
+        typer.Option(envvar="POD_NAMESPACE", help="Namespace of the pod of this agent.", callback=options.namespace),
     ] = Installation.namespace,
     pod_uid: Annotated[str, typer.Option(envvar="POD_UID", help="UID of the pod of this agent.")] = "",
     driver: Annotated[
@@ -31,10 +35,16 @@ def command(
     host_root: Annotated[
         Path, typer.Option(help="Root of the node's file system, to read the configuration of container runtimes.")
     ] = Path("/proc/1/root"),
-    listen: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "0.0.0.0:9400",
+    listen: Annotated[
+        str, typer.Option(help="Address for /healthz, /readyz and /metrics.", callback=options.address)
+    ] = "0.0.0.0:9400",
     namespace: Annotated[
-        str, typer.Option(help="Namespace of claims and NodeAccelerators.", envvar=NAMESPACE_ENV)
+        str,
+        typer.Option(
+            help="Namespace of claims and NodeAccelerators.", envvar=NAMESPACE_ENV, callback=options.namespace
+        ),
     ] = Installation.namespace,
+    log_level: options.PlaneLogLevel = "Normal",
 ) -> None:
     """Offer the GPUs of a node to its kubelet: create slices for pods, and destroy them afterwards."""
     from apportion.cluster import process
@@ -56,4 +66,4 @@ def command(
         listen=listen,
         installation=connecting.installation(namespace=namespace),
     )
-    process.run(lambda: main.run(settings, {"emulated": emulated.open_driver}), name="node")
+    process.run(lambda: main.run(settings, {"emulated": emulated.open_driver}), name="node", level=log_level)

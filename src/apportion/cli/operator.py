@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from apportion.apis.installation import NAMESPACE_ENV, Installation
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 
 class Mode(StrEnum):
@@ -19,16 +19,14 @@ class Mode(StrEnum):
 
 
 def command(
-    probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9403",
+    probes: options.Probes = "127.0.0.1:9403",
     namespace: Annotated[
-        str, typer.Option(help="Namespace of the components.", envvar=NAMESPACE_ENV)
+        str, typer.Option(help="Namespace of the components.", envvar=NAMESPACE_ENV, callback=options.namespace)
     ] = Installation.namespace,
     emulated_mode: Annotated[
         Mode, typer.Option(help="emulatedMode of the DASOperator object if the operator has to create it.")
     ] = Mode.disabled,
-    log_level: Annotated[
-        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
-    ] = "Normal",
+    log_level: options.PlaneLogLevel = "Normal",
 ) -> None:
     """Apply the spec of the DASOperator object to the components, and report their status."""
     from apportion.cluster import process

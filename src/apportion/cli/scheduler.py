@@ -7,28 +7,41 @@ from typing import Annotated
 import typer
 
 from apportion.apis.installation import NAMESPACE_ENV, Installation
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 
 def command(
     probes: Annotated[
-        str, typer.Option(help="Address for /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES")
+        str,
+        typer.Option(
+            help="Address for /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES", callback=options.address
+        ),
     ] = "127.0.0.1:9401",
     namespace: Annotated[
-        str, typer.Option(help="Namespace of claims, NodeAccelerators and the Lease.", envvar=NAMESPACE_ENV)
+        str,
+        typer.Option(
+            help="Namespace of claims, NodeAccelerators and the Lease.",
+            envvar=NAMESPACE_ENV,
+            callback=options.namespace,
+        ),
     ] = Installation.namespace,
     policy: Annotated[
         str, typer.Option(help="Scoring policy: fragmentation, pack, spread, first-fit or best-fit.")
     ] = "fragmentation",
     lease_name: Annotated[
-        str, typer.Option(help="Lease for leader election; all replicas must use the same one.")
+        str,
+        typer.Option(
+            help="Lease for leader election; all replicas must use the same one.", callback=options.object_name
+        ),
     ] = Installation.scheduler_lease,
     lease_duration: Annotated[
-        float, typer.Option(help="Seconds after which a leader that does not renew its lease is replaced.")
+        float,
+        typer.Option(
+            help="Seconds after which a leader that does not renew its lease is replaced.",
+            callback=options.positive_seconds,
+        ),
     ] = 15.0,
-    log_level: Annotated[
-        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
-    ] = "Normal",
+    log_level: options.PlaneLogLevel = "Normal",
 ) -> None:
     """Schedule the pods of das-scheduler and kai-scheduler. Of several replicas, one is the leader."""
     from apportion.apis.request import POLICIES

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from apportion.cli import options
 
 
 def command(
-    probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9405",
-    log_level: Annotated[
-        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
-    ] = "Normal",
+    probes: options.Probes = "127.0.0.1:9405",
+    log_level: options.PlaneLogLevel = "Normal",
 ) -> None:
     """Log the emulated GPUs of all nodes, and label nodes with emulated GPUs so that agents run there."""
     from apportion.cluster import process

@@ -41,15 +41,16 @@ def command(
 def _script(root: Path) -> str:
     try:
         return (root / FILE).read_text()
-    except OSError as error:
-        raise typer.BadParameter(f"{root / FILE}: {error.strerror}: no agent is running on this node") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else "not a script of an agent"
+        raise typer.BadParameter(f"{root / FILE}: {said}: no agent is running on this node") from None
 
 
 def _root(name: str, node: str) -> Path:
-    clusters = [name] if name else sorted(path.stem for path in cluster_files.folder().glob("*.json"))
-    running = [state for each in clusters if (state := cluster_files.read(each)) is not None and state.alive]
+    everything = cluster_files.running()
+    running = [state for state in everything if state.name == name] if name else everything
     if len(running) != 1:
-        listed = ", ".join(state.name for state in running) or "none"
+        listed = ", ".join(state.name for state in everything) or "none"
         raise typer.BadParameter(f"running embedded clusters: {listed}", param_hint="--name")
     nodes = sorted(path.parents[3].name for path in Path(running[0].root).glob(f"*/{FILE}"))
     chosen = node or (nodes[0] if len(nodes) == 1 else "")

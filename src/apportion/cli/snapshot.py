@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 
 def command(
@@ -26,16 +26,28 @@ def command(
     contains no environment variables, annotations, images or commands.
     """
     logging.basicConfig(level=logging.ERROR)
+    if output is not None:
+        options.check_writable(output, "--output")
     with connecting.errors_reported():
         data = asyncio.run(_taken(kubeconfig))
-        if output is None:
-            sys.stdout.write(data.decode() + "\n")
-            return
+    if output is None:
+        _print(data)
+        return
     try:
         output.write_bytes(data + b"\n")
     except OSError as error:
         typer.echo(f"cannot write {output}: {error.strerror}", err=True)
         raise typer.Exit(connecting.FAILURE) from None
+
+
+def _print(data: bytes) -> None:
+    """As UTF-8 whatever the terminal is: the output is a file in most cases."""
+    binary = getattr(sys.stdout, "buffer", None)
+    if binary is None:
+        sys.stdout.write(data.decode() + "\n")
+    else:
+        binary.write(data + b"\n")
+        binary.flush()
 
 
 async def _taken(kubeconfig: Path | None) -> bytes:

@@ -15,12 +15,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from apportion.cli import connecting, drawing
+from apportion.cli import connecting, drawing, options
 
 if TYPE_CHECKING:
-    from apportion.view.informers import Informers
+    from apportion.view.readable import Readable
     from apportion.view.scene import Scene
-    from apportion.view.view import View
 
 PLAIN_WIDTH = 120
 WIDE = 100  # columns from which units are drawn wide
@@ -33,60 +32,74 @@ def command(
     output: Annotated[
         Literal["text", "json"], typer.Option("--output", "-o", help="Output format: text or json.")
     ] = "text",
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Namespace to show if you may not read all of them.",
+            callback=options.namespace,
+        ),
+    ] = None,
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
     """Show all GPUs with their slices and pods, and pending pods with their reasons.
 
-    Live on a terminal until Ctrl-C; once without a terminal, with --once or with -o json.
+    Live on a terminal until Ctrl-C; once without a terminal, with --once or with -o json. With rights in one namespace
+    only, it shows the pods of that namespace; the ClusterRole apportion-viewer allows the rest.
     """
     logging.basicConfig(level=logging.ERROR)
     with connecting.errors_reported(), suppress(KeyboardInterrupt):
-        asyncio.run(_show(kubeconfig, once=once, as_json=output == "json"))
+        asyncio.run(_show(kubeconfig, namespace, once=once, as_json=output == "json"))
 
 
-async def _show(kubeconfig: Path | None, *, once: bool, as_json: bool) -> None:
-    from apportion.view.informers import Informers
-    from apportion.view.scene import scene
-    from apportion.view.view import View
+async def _show(kubeconfig: Path | None, namespace: str | None, *, once: bool, as_json: bool) -> None:
+    from apportion.view import readable
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH, no_color=True, highlight=False)
     width = drawing.UNIT_WIDTH if console.width >= WIDE else drawing.NARROW_UNIT_WIDTH
-    painter = drawing.Painter(unit_width=width)
+    painter = drawing.Painter(unit_width=width, glyphs=drawing.glyphs(console))
     async with connecting.client(kubeconfig) as client:
-        installation = connecting.installation()
-        view = View(reservation_namespace=installation.reservation_namespace)
-        informers = Informers(client, view, installation)
-        await informers.load()
+        seen = await readable.read(client, connecting.installation(), namespace or connecting.namespace(kubeconfig))
+        if not (seen.gpus or seen.pods):
+            await seen.informers.load()  # raises what the server says against it
         if as_json:
-            typer.echo(json.dumps(to_json(scene(view)), indent=2))
+            typer.echo(json.dumps(to_json(_scene(seen), seen.note), indent=2))
         elif once or not console.is_terminal:
-            console.print(picture(painter, scene(view)))
+            console.print(picture(painter, _scene(seen), seen.note))
         else:
-            await _live(console, painter, view, informers)
+            await _live(console, painter, seen)
 
 
-async def _live(console: Console, painter: drawing.Painter, view: View, informers: Informers) -> None:
-    from apportion.view.scene import scene
-
-    async with informers.following():
+async def _live(console: Console, painter: drawing.Painter, seen: Readable) -> None:
+    async with seen.informers.following():
         with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="ellipsis") as live:
             while True:
-                live.update(picture(painter, scene(view)), refresh=True)
+                live.update(picture(painter, _scene(seen), seen.note), refresh=True)
                 await asyncio.sleep(REPAINT_SECONDS)
 
 
-def picture(painter: drawing.Painter, shown: Scene) -> RenderableType:
+def _scene(seen: Readable) -> Scene:
+    from apportion.view import scene
+
+    return scene.scene(seen.view) if seen.gpus else scene.of_namespace(seen.view)
+
+
+def picture(painter: drawing.Painter, shown: Scene, note: str = "") -> RenderableType:
     return Group(
-        _headline(shown),
+        _headline(shown, note),
         *painter.grids(shown.nodes, legend=True, notes=shown.notes),
+        *(Text.assemble((pod, "bold"), "  ", place) for pod, place in shown.bound),
         *painter.waiting(shown.waiting),
+        *([Text(note, style="yellow")] if note else []),
     )
 
 
-def to_json(shown: Scene) -> dict[str, Any]:
-    return {
+def to_json(shown: Scene, note: str = "") -> dict[str, Any]:
+    limited = {"pods": [{"pod": pod, "place": place} for pod, place in shown.bound], "note": note} if note else {}
+    return limited | {
         "nodes": [
             {"name": name, "gpus": [asdict(gpu) for gpu in gpus], "note": shown.notes.get(name, "")}
             for name, gpus in shown.nodes.items()
@@ -95,7 +108,10 @@ def to_json(shown: Scene) -> dict[str, Any]:
     }
 
 
-def _headline(shown: Scene) -> Text:
+def _headline(shown: Scene, note: str) -> Text:
+    if note and not shown.nodes:
+        pods = len(shown.bound) + len(shown.waiting)
+        return Text(f"{_many(pods, 'pod')} with GPUs, {len(shown.waiting)} pending", style="bold")
     gpus = [gpu for members in shown.nodes.values() for gpu in members]
     slices = sum(len(gpu.slices) for gpu in gpus)
     whole = sum(bool(gpu.owner) and not gpu.reserved for gpu in gpus)

@@ -1,12 +1,10 @@
-"""`apportion up` and `apportion down`: an embedded cluster with emulated GPUs and all planes."""
+"""`apportion up`: an embedded cluster with emulated GPUs and all planes."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
-import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,17 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import yaml
 
-from apportion.cli import cluster_files, connecting, contexts
+from apportion.cli import background, cluster_files, connecting, contexts, options
 
 if TYPE_CHECKING:
     from apportion.emulation.cluster.topology import Topology
     from pocketkube.cluster import EmbeddedCluster
     from pocketkube.kubelet.settings import KubeletSettings
 
-_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 BAD_INPUT, FAILURE = 2, 1
-
-Name = Annotated[str, typer.Option(help="Name of the cluster; several clusters can run at the same time.")]
 
 
 def up(
@@ -42,8 +37,12 @@ def up(
     nodes: Annotated[
         int | None, typer.Option(help="Number of nodes with two emulated A100-40GB each (default 1).")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Path of the kubeconfig to write.")] = None,
-    name: Name = "apportion",
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Path of the kubeconfig to write; the file must not exist.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the cluster; several clusters can run at the same time.")] = (
+        connecting.DEFAULT_NAME
+    ),
     select: Annotated[
         bool,
         typer.Option("--select", help="Select the cluster in the default kubeconfig, like kind; `down` reverts this."),
@@ -51,48 +50,70 @@ def up(
     bare: Annotated[
         bool, typer.Option("--bare", help="Start only the cluster, without the components of Apportion.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Port of the API server; 0 selects a free port.")] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait until the components are ready.")] = 90.0,
+    port: Annotated[
+        int, typer.Option(help="Port of the API server; 0 selects a free port.", min=0, max=options.LARGEST_PORT)
+    ] = 0,
+    timeout: Annotated[
+        float,
+        typer.Option(help="Seconds to wait until the components are ready.", callback=options.positive_seconds),
+    ] = 90.0,
     restart_backoff: Annotated[
-        float, typer.Option(help="Seconds before the second restart of a crashed container; doubles each time.")
+        float,
+        typer.Option(
+            help="Seconds before the second restart of a crashed container; doubles each time.",
+            callback=options.seconds,
+        ),
     ] = 10.0,
     log_level: Annotated[
-        str, typer.Option(help="Log level: Debug, Info, Warning or Error.", envvar="APPORTION_LOG_LEVEL")
+        str,
+        typer.Option(
+            help="Log level: Debug, Info, Warning or Error.", envvar="APPORTION_LOG_LEVEL", callback=options.log_level
+        ),
     ] = "Warning",
 ) -> None:
     """Start an embedded cluster: API server, controllers, nodes with emulated GPUs, and all components.
 
     Without --detach it runs until Ctrl-C. All objects are in memory only.
     """
+    check_name(name)
     target = (kubeconfig or cluster_files.kubeconfig_path(name)).absolute()
-    plan = _plan(topology or [], nodes, name)
-    _take_name(name)
-    if detach:
-        _detach(name)
-        return
+    plan = _plan(topology or [], nodes, name, bare=bare)
+    try:
+        cluster_files.prepare_folder()
+        _refuse_running(name)
+        if detach:
+            background.run(name)
+            return
+        with cluster_files.reserved(name):
+            _clear(name, target, select=select)
+            _serve(
+                _Run(name=name, kubeconfig=target, bare=bare, select=select, port=port, seconds=timeout),
+                plan,
+                restart_backoff,
+                log_level,
+            )
+    except cluster_files.NameTaken:
+        typer.echo(f"cluster {name!r} is being started or stopped by another process: use another --name", err=True)
+        raise typer.Exit(FAILURE) from None
+    except (cluster_files.StateError, contexts.ContextError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def check_name(name: str) -> None:
+    if not cluster_files.valid_name(name):
+        raise typer.BadParameter(
+            f"{name!r} is not a valid name: use at most 63 letters, digits, '-', '_' and '.'", param_hint="--name"
+        )
+
+
+def _serve(run: _Run, plan: Topology, restart_backoff: float, log_level: str) -> None:
     from apportion.cluster import process
     from pocketkube.kubelet.containers.backoff import BackOffSettings
     from pocketkube.kubelet.settings import KubeletSettings
 
     settings = KubeletSettings(restart=BackOffSettings(initial=restart_backoff, maximum=max(300.0, restart_backoff)))
-    run = _Run(name=name, kubeconfig=target, bare=bare, select=select, port=port, seconds=timeout)
     process.run(lambda: run.main(plan, settings), name="up", level=log_level)
-
-
-def down(
-    *,
-    name: Name = "apportion",
-    timeout: Annotated[float, typer.Option(help="Seconds to wait before the cluster is killed.")] = 20.0,
-) -> None:
-    """Stop an embedded cluster and delete its files."""
-    state = cluster_files.read(name)
-    if state is None:
-        typer.echo(f"no cluster {name!r} is running")
-        return
-    if state.alive:
-        cluster_files.stop(state, seconds=timeout)
-    cluster_files.clean_up(state)
-    typer.echo(f"cluster {name!r} stopped")
 
 
 class _Run:
@@ -116,7 +137,7 @@ class _Run:
             name=self._state.name,
             port=self._port,
             kubelet=settings,
-            image=connecting.installation().image,
+            installation=connecting.installation(),
         )
         self._note(root=str(cluster.root), kubeconfig=str(self._kubeconfig))
         try:
@@ -136,6 +157,8 @@ class _Run:
                 raise OSError(
                     f"port {self._port} is in use: specify another --port, or omit it to use a free port"
                 ) from None
+            if self._port and error.errno == errno.EACCES:
+                raise OSError(f"port {self._port} is not allowed for this user: specify a --port above 1023") from None
             raise
         finally:
             cluster_files.clean_up(self._state)
@@ -172,68 +195,56 @@ class _Run:
         cluster_files.write(self._state)
 
 
-def _plan(paths: list[Path], nodes: int | None, name: str) -> Topology:
+def _plan(paths: list[Path], nodes: int | None, name: str, *, bare: bool) -> Topology:
     from apportion.emulation.cluster import topology
 
     if paths and nodes is not None:
         raise typer.BadParameter("--nodes and --topology cannot be used together: the topology file defines the nodes")
     try:
-        return topology.load(*paths, cluster=name) if paths else topology.default(1 if nodes is None else nodes)
+        plan = topology.load(*paths, cluster=name) if paths else topology.default(1 if nodes is None else nodes)
     except topology.TopologyError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def _take_name(name: str) -> None:
-    """One cluster per name; files of a killed cluster are deleted."""
-    if not _NAME.fullmatch(name):
+    if not bare and not any(pool.nodes for pool in plan.pools):
         raise typer.BadParameter(
-            f"{name!r} is not a valid name: use at most 63 letters, digits, '-', '_' and '.'", param_hint="--name"
+            "a cluster without nodes cannot run the components of Apportion: use at least one node, or --bare"
         )
+    return plan
+
+
+def _refuse_running(name: str) -> None:
+    """One cluster per name."""
     before = cluster_files.read(name)
-    if before is None:
-        return
-    if before.alive and before.pid != os.getpid():
+    if before is not None and before.alive and before.pid != os.getpid():
         typer.echo(
             f"cluster {name!r} is already running (process {before.pid}): stop it with `apportion down --name {name}`"
             " or use another --name",
             err=True,
         )
         raise typer.Exit(FAILURE)
-    cluster_files.clean_up(before)
 
 
-def _detach(name: str) -> None:
-    """Run the same command in its own session, print its output, and wait until it is ready."""
-    log = cluster_files.log_path(name)
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    arguments = [word for word in sys.argv[1:] if word not in ("--detach", "-d")]
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "apportion", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    shown = 0
-    while True:
-        shown = _show(log, shown)
-        state = cluster_files.read(name)
-        if child.poll() is not None:
-            _show(log, shown)
-            typer.echo(f"cluster {name!r} did not start; its log is {log}", err=True)
-            raise typer.Exit(FAILURE)
-        if state is not None and state.pid == child.pid and state.phase == cluster_files.READY:
-            _show(log, shown)
-            return
-        time.sleep(0.05)
+def _clear(name: str, target: Path, *, select: bool) -> None:
+    """Delete what a killed cluster of this name left; then nothing that belongs to others may be in our way."""
+    before = cluster_files.read(name)
+    if before is not None:
+        if before.alive:
+            raise cluster_files.NameTaken(name)
+        cluster_files.clean_up(before)
+    if target != cluster_files.kubeconfig_path(name):
+        _check_target(target)
+    if select:
+        contexts.check_free(contexts.default_path(), name)
 
 
-def _show(log: Path, shown: int) -> int:
-    text = log.read_text(errors="replace")[shown:]
-    if text:
-        typer.echo(text, nl=False)
-    return shown + len(text)
+def _check_target(path: Path) -> None:
+    """A kubeconfig of somebody is never overwritten."""
+    if path.is_dir():
+        wrong = "is a directory: specify a file"
+    elif path.exists() and path.stat().st_size:
+        wrong = "exists and is not replaced: specify another file, or use --select to add the cluster to a kubeconfig"
+    else:
+        return
+    raise typer.BadParameter(f"{path} {wrong}", param_hint="--kubeconfig")
 
 
 def _say(text: str) -> None:

@@ -8,24 +8,39 @@ from typing import Annotated
 import typer
 
 from apportion.apis.installation import Installation
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 
 def command(
-    listen: Annotated[str, typer.Option(help="Address for admission reviews (TLS).")] = "127.0.0.1:8443",
-    probes: Annotated[str, typer.Option(help="Address for /healthz, /readyz and /metrics.")] = "127.0.0.1:9402",
+    *,
+    listen: Annotated[
+        str, typer.Option(help="Address for admission reviews (TLS).", callback=options.address)
+    ] = "127.0.0.1:8443",
+    probes: options.Probes = "127.0.0.1:9402",
     serve: Annotated[
         str, typer.Option(help="Rules to serve, separated by commas: slices, guard, fallback.")
     ] = "slices,guard",
     namespace: Annotated[
-        str, typer.Option(help="Namespace of the Service and the certificates.")
+        str, typer.Option(help="Namespace of the Service and the certificates.", callback=options.namespace)
     ] = Installation.namespace,
-    service: Annotated[str, typer.Option(help="Service of the webhook.")] = Installation.webhook_service,
+    service: Annotated[
+        str, typer.Option(help="Service of the webhook.", callback=options.object_name)
+    ] = Installation.webhook_service,
     secret: Annotated[
-        str, typer.Option(help="Secret for the certificates; created and renewed by the webhook.")
+        str,
+        typer.Option(
+            help="Secret for the certificates; created and renewed by the webhook.", callback=options.object_name
+        ),
     ] = Installation.webhook_secret,
     certificates: Annotated[
         Path | None, typer.Option(help="Directory with ca.crt, tls.crt and tls.key, instead of the Secret.")
+    ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the CA of clients that may call; others are refused during the TLS handshake.",
+            envvar="APPORTION_CLIENT_CA",
+        ),
     ] = None,
     runtime_class: Annotated[
         str,
@@ -41,12 +56,12 @@ def command(
     promise_seconds: Annotated[
         float,
         typer.Option(
-            help="Seconds after which a promise expires if its pod is not observed.", envvar="APPORTION_PROMISE_SECONDS"
+            help="Seconds after which a promise expires if its pod is not observed.",
+            envvar="APPORTION_PROMISE_SECONDS",
+            callback=options.positive_seconds,
         ),
     ] = 30.0,
-    log_level: Annotated[
-        str, typer.Option(help="Log level: Normal, Debug, Trace or TraceAll.", envvar="APPORTION_LOG_LEVEL")
-    ] = "Normal",
+    log_level: options.PlaneLogLevel = "Normal",
 ) -> None:
     """Serve admission reviews for slices, validation and fallback."""
     from apportion.admission import main
@@ -62,10 +77,6 @@ def command(
         steps = parse(tiers, "--tiers")
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="--tiers") from None
-    if not 0 < promise_seconds < float("inf"):
-        raise typer.BadParameter(
-            f"{promise_seconds:g}: specify a number of seconds above 0, such as 30", param_hint="--promise-seconds"
-        )
     settings = main.Settings(
         listen=listen,
         probes=probes,
@@ -75,6 +86,7 @@ def command(
         service=service,
         secret=secret,
         certificates=certificates,
+        client_ca=client_ca if client_ca and str(client_ca) != "." else None,
         runtime_class=runtime_class or None,
         tiers=steps,
         patience=Patience(lifetime=promise_seconds),

@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from apportion.cli import connecting
+from apportion.cli import connecting, options
 
 if TYPE_CHECKING:
+    from apportion.apis.pods import Pod
     from apportion.cluster.client import Client
     from apportion.core.refusals import NodeGroup
     from apportion.view.why import Answer
 
 SHOWN_NODES = 4
+_REASONS = ("FailedScheduling", "RejectedByKubelet", "NotAdmitted")  # of events that say why a pod does not run
 
 
 def command(
     pod: Annotated[str, typer.Argument(help="Name of the pod, or NAMESPACE/NAME.")],
     *,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.", callback=options.namespace)
+    ] = None,
     output: Annotated[
         Literal["text", "json"], typer.Option("--output", "-o", help="Output format: text or json.")
     ] = "text",
@@ -33,12 +37,16 @@ def command(
     """Explain why a pod is pending: the blocking layer, numbers per group of nodes, and the cheapest change.
 
     The answer is computed from the current state of the cluster, with the code of the scheduler. If several nodes are
-    suitable, the scheduler may select another one than the node that is named here. The exit code is 0 if there is an
-    answer, and 1 if the pod or the cluster is not found.
+    suitable, the scheduler may select another one than the node that is named here. With rights in the namespace of the
+    pod only, the answer is the last report of the scheduler; the ClusterRole apportion-viewer allows the rest. The exit
+    code is 0 if there is an answer, and 1 if the pod or the cluster is not found.
     """
     logging.basicConfig(level=logging.ERROR)
     given, _, name = pod.rpartition("/")
-    if not name or (given and namespace and given != namespace):
+    if not options.is_object_name(name) or (given and not options.is_object_name(given)):
+        typer.echo(f"{pod!r} is not a pod: use NAME, or NAMESPACE/NAME", err=True)
+        raise typer.Exit(connecting.BAD_INPUT)
+    if given and namespace and given != namespace:
         typer.echo(f"{pod!r} is not a pod of namespace {namespace}: use NAME, or NAMESPACE/NAME", err=True)
         raise typer.Exit(connecting.BAD_INPUT)
     with connecting.errors_reported():
@@ -50,24 +58,37 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
     from apportion.apis.kinds import PODS
     from apportion.apis.pods import Pod
     from apportion.core.policies import Policy
-    from apportion.view import why
-    from apportion.view.informers import Informers
-    from apportion.view.view import View
+    from apportion.view import readable, why
 
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
         installation = connecting.installation()
-        view = View(reservation_namespace=installation.reservation_namespace)
-        informers = Informers(client, view, installation)
-        await informers.load()
-        current = informers.pods.get(name, namespace)
-        answer = why.answer(view, current or pod, Policy())
+        seen = await readable.read(client, installation, namespace)
+        if seen.hidden:
+            return why.reported(pod, await _newest_event(client, pod), seen.note)
+        current = seen.informers.pods.get(name, namespace)
+        answer = why.answer(seen.view, current or pod, Policy())
         if answer.state is why.PodState.FITS and not await _somebody_leads(client):
             where = f"Deployment {installation.scheduler_deployment} in namespace {installation.namespace}"
             return replace(
                 answer, sentence=f"{answer.sentence} But there is no leader: check that {where} is available."
             )
         return answer
+
+
+async def _newest_event(client: Client, pod: Pod) -> str:
+    """The message of the last warning about scheduling the pod; empty if there is none, or if it may not be read."""
+    from apportion.apis.kinds import EVENTS
+    from apportion.cluster import errors
+
+    meta = pod.metadata
+    try:
+        listing = await client.list(EVENTS, namespace=meta.namespace, fields=f"involvedObject.uid={meta.uid}")
+    except errors.Forbidden:
+        return ""
+    told = [event for event in listing.items if event.get("type") == "Warning" and event.get("reason") in _REASONS]
+    newest = max(told, key=lambda event: int(event["metadata"]["resourceVersion"]), default=None)
+    return str(newest.get("message", "")) if newest else ""
 
 
 async def _somebody_leads(client: Client) -> bool:
@@ -113,6 +134,8 @@ def as_json(answer: Answer) -> dict[str, Any]:
                 found["cheapestChange"]["pods"] = list(change.pods)
     if answer.told:
         found["conditionMessage"] = answer.told
+    if answer.note:
+        found["note"] = answer.note
     return found
 
 
@@ -129,8 +152,12 @@ def as_text(answer: Answer) -> str:
         lines += [
             "  " + "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
         ]
+    if answer.refusal is not None and answer.refusal.remedy is not None and answer.refusal.remedy.pods:
+        lines += ["", f"  Pods to delete: {', '.join(answer.refusal.remedy.pods)}"]
     if answer.told and answer.told != answer.sentence:
         lines += ["", f"  Condition of the pod: {answer.told}"]
+    if answer.note:
+        lines += ["", f"  {answer.note}"]
     return "\n".join(lines)
 
 
@@ -138,6 +165,8 @@ def _headline(answer: Answer) -> str:
     if answer.layer:
         return f"is blocked by: {answer.layer}"
     return {
+        "waiting": "is pending",
+        "gated": "has scheduling gates",
         "fits": "can be scheduled",
         "placed": "is scheduled",
         "running": "is running",

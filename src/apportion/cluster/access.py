@@ -12,10 +12,12 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 import yaml
 
-from apportion.cluster import credentials, pemfile
+from apportion.cluster import credentials, kubeconfig_schema, pemfile
 from apportion.cluster.errors import ConfigError
 from apportion.cluster.transport import Credentials, HttpTransport, Transport
 
@@ -55,6 +57,7 @@ def from_kubeconfig(path: str | Path | None = None, *, context: str | None = Non
         raise ConfigError(f"cluster {selected.get('cluster')!r} of the kubeconfig has no server")
     if cluster.get("proxy-url"):
         raise ConfigError(f"cluster {selected.get('cluster')!r} uses proxy-url, which is not supported")
+    _check_server(server)
     tls = _tls(cluster, user) if server.startswith("https") else None
     return HttpTransport(
         server,
@@ -86,16 +89,24 @@ def load(path: str | Path | None = None) -> dict[str, Any]:
 
 def _files(path: str | Path | None) -> list[Path]:
     if path is not None:
-        return [_existing(Path(path).expanduser())]
-    listed = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+        return [_existing(_expanded(path))]
+    listed = [_expanded(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     if listed:
         found = [file for file in listed if file.exists()]
         return found or [_existing(listed[0])]
-    return [_existing(Path("~/.kube/config").expanduser())]
+    return [_existing(_expanded("~/.kube/config"))]
+
+
+def _expanded(path: str | Path) -> Path:
+    return Path(os.path.expanduser(path))  # noqa: PTH111  unlike that of Path it does not raise without a home
 
 
 def _existing(path: Path) -> Path:
-    if not path.exists():
+    try:
+        found = path.exists()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"kubeconfig {str(path)!r} cannot be read: {error}") from error
+    if not found:
         raise ConfigError(f"kubeconfig {path} does not exist: set KUBECONFIG, or start a cluster with `apportion up`")
     return path
 
@@ -103,10 +114,14 @@ def _existing(path: Path) -> Path:
 def _read(file: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read the kubeconfig {file}: {error}") from error
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the kubeconfig {file}: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"the kubeconfig {file} is not a mapping")
+    try:
+        msgspec.convert(config, kubeconfig_schema.Kubeconfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the kubeconfig {file} is not valid: {error}") from error
     return config
 
 
@@ -150,6 +165,16 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
+def _check_server(server: str) -> None:
+    try:
+        parts = urlsplit(server)
+        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        right = False
+    if not right or not server.isprintable() or " " in server:
+        raise ConfigError(f"server {server!r} of the kubeconfig is not a URL: use https://HOST:PORT")
+
+
 def load_client_certificate(context: ssl.SSLContext, certificate: str | None, key: str | None) -> None:
     if certificate:
         with pemfile.readable(f"{certificate}\n{key or ''}".encode()) as path:
@@ -158,6 +183,8 @@ def load_client_certificate(context: ssl.SSLContext, certificate: str | None, ke
 
 def _credentials(user: Mapping[str, Any], cluster: Mapping[str, Any], tls: ssl.SSLContext | None) -> Credentials | None:
     if user.get("token"):
+        if not (user["token"].isascii() and user["token"].isprintable()):
+            raise ConfigError("the token in the kubeconfig has characters that no token has")
         return credentials.fixed(f"Bearer {user['token']}")
     if user.get("tokenFile"):
         return credentials.token_file(Path(user["tokenFile"]))

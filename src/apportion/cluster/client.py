@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ import msgspec
 from apportion import __version__
 from apportion.apis.kinds import PODS, Kind
 from apportion.cluster import access, errors, watching, wire
+from apportion.cluster.log_levels import TRACE
 from apportion.cluster.transport import HttpRequest, Response, Transport
 from apportion.cluster.watching import WatchEvent
 from apportion.cluster.wire import JSON, Body
@@ -31,6 +34,8 @@ from apportion.cluster.wire import JSON, Body
 __all__ = ["Client", "Listing", "PatchType", "WatchEvent"]
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 5
 LONGEST_WAIT_SECONDS = 30.0
@@ -368,7 +373,9 @@ class Client:
             headers["content-type"] = media
         request = HttpRequest(method, path, tuple((k, v) for k, v in pairs.items() if v), headers, data)
         for attempt in range(1, attempts + 1):
+            began = time.monotonic()
             response = await self._transport.send(request, stream=stream, timeout=timeout or self._timeout)
+            log.log(TRACE, "%s %r: %d, %.0f ms", method, path, response.status, 1000 * (time.monotonic() - began))
             if response.status < _FIRST_ERROR:
                 return response
             wait = errors.seconds(response.headers.get("retry-after"))

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors, watching, wire
 from apportion.cluster.client import Client
+from apportion.cluster.log_levels import TRACE
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -145,6 +146,7 @@ class Informer(Generic[T]):
             if old is None or wire.identify(old) != wire.identify(obj):
                 self._change(key, obj)
         self._version = listing.resource_version
+        log.debug("%s: listed, now %d at version %s", self.kind.plural, len(self._objects), self._version)
         self._synced.set()
 
     async def _watch(self) -> None:
@@ -172,6 +174,9 @@ class Informer(Generic[T]):
             del self._objects[key]
         else:
             self._objects[key] = new
+        if log.isEnabledFor(TRACE):
+            how = "deleted" if new is None else "added" if old is None else "changed"
+            log.log(TRACE, "%s: %s %s", self.kind.plural, "/".join(part for part in key if part), how)
         for listener in self._listeners:
             self._tell(listener, old, new)
 

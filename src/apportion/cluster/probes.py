@@ -6,11 +6,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import prometheus_client
-from aiohttp import web
-from aiohttp.typedefs import Handler
+
+from apportion.cluster.serving.limits import ServerLimits
+from apportion.cluster.serving.messages import BadRequestError, Head, Response, text
+from apportion.cluster.serving.server import HttpServer
 
 Check = Callable[[], bool | str]
 """True: healthy. False, or a text that says what is missing: not healthy."""
+Answer = Callable[[], Response]
+LIMITS = ServerLimits(connections=64, body_bytes=0, held_bytes=0)
+"""Anybody on the network can reach probes, too."""
 
 
 @asynccontextmanager
@@ -22,20 +27,29 @@ async def serve(
     registry: prometheus_client.CollectorRegistry = prometheus_client.REGISTRY,
 ) -> AsyncIterator[str]:
     """Serve while the block runs; gives back the address that was bound (port 0 picks a free one)."""
-    app = web.Application()
-    app.router.add_get("/healthz", _answer(healthy or {}))
-    app.router.add_get("/livez", _answer(healthy or {}))
-    app.router.add_get("/readyz", _answer(ready or {}))
-    app.router.add_get("/metrics", _metrics(registry))
+    answers: dict[str, Answer] = {
+        "/healthz": lambda: _checked(healthy or {}),
+        "/livez": lambda: _checked(healthy or {}),
+        "/readyz": lambda: _checked(ready or {}),
+        "/metrics": lambda: _metrics(registry),
+    }
+
+    def check(head: Head) -> None:
+        if head.path not in answers:
+            raise BadRequestError(404, "there is no such path")
+        if head.method != "GET":
+            raise BadRequestError(405, "use GET")
+
+    async def handle(head: Head, _: bytearray) -> Response:
+        return answers[head.path]()
+
     host, port = address(listen)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
+    server = HttpServer(handle, check=check, limits=LIMITS)
+    bound = await server.start(host, port)
     try:
-        await web.TCPSite(runner, host, port, reuse_address=True).start()
-        bound = runner.addresses[0]
-        yield f"{bound[0]}:{bound[1]}"
+        yield f"{host}:{bound}"
     finally:
-        await runner.cleanup()
+        await server.stop(1)
 
 
 def address(listen: str) -> tuple[str, int]:
@@ -46,20 +60,14 @@ def address(listen: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def _answer(checks: Mapping[str, Check]) -> Handler:
-    async def handler(_: web.Request) -> web.Response:
-        bad = {name: result for name, check in checks.items() if (result := check()) is not True}
-        if not bad:
-            return web.Response(text="ok\n")
-        lines = [f"{name}: {result or 'not ready'}" for name, result in bad.items()]
-        return web.Response(status=503, text="\n".join(lines) + "\n")
-
-    return handler
+def _checked(checks: Mapping[str, Check]) -> Response:
+    bad = {name: result for name, check in checks.items() if (result := check()) is not True}
+    if not bad:
+        return text(200, "ok")
+    return text(503, "\n".join(f"{name}: {result or 'not ready'}" for name, result in bad.items()))
 
 
-def _metrics(registry: prometheus_client.CollectorRegistry) -> Handler:
-    async def handler(_: web.Request) -> web.Response:
-        body = prometheus_client.generate_latest(registry)
-        return web.Response(body=body, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})
-
-    return handler
+def _metrics(registry: prometheus_client.CollectorRegistry) -> Response:
+    return Response(
+        body=prometheus_client.generate_latest(registry), content_type=prometheus_client.CONTENT_TYPE_LATEST
+    )

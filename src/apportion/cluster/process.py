@@ -13,10 +13,11 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 
+from apportion.cluster import log_levels
 from apportion.cluster.errors import ClusterError, ConfigError
+from apportion.cluster.log_text import OneLineFormatter
 
 log = logging.getLogger(__name__)
-LEVELS = {"Normal": "INFO", "Debug": "DEBUG", "Trace": "DEBUG", "TraceAll": "DEBUG"}
 
 
 def run(main: Callable[[], Awaitable[None]], *, name: str, level: str | None = None) -> None:
@@ -27,18 +28,17 @@ def run(main: Callable[[], Awaitable[None]], *, name: str, level: str | None = N
 
 def set_up_logging(name: str, level: str | None = None) -> None:
     """Lines `LEVEL component message` on stderr; level from the argument, else APPORTION_LOG_LEVEL."""
-    wanted = level or os.environ.get("APPORTION_LOG_LEVEL") or "INFO"
-    chosen = LEVELS.get(wanted, wanted.upper())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(name))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(chosen if chosen in logging.getLevelNamesMapping() else "INFO")
-    for noisy in ("aiohttp.access", "asyncio"):
-        logging.getLogger(noisy).setLevel("WARNING")
+    logging.getLogger().handlers[:] = [handler]
+    wanted = level or os.environ.get("APPORTION_LOG_LEVEL") or "Normal"
+    chosen = log_levels.parse(wanted)
+    log_levels.apply(logging.INFO if chosen is None else chosen)
+    if chosen is None:
+        log.warning("unknown log level %r: using Normal; known levels: %s", wanted, ", ".join(log_levels.NAMES))
 
 
-class _Formatter(logging.Formatter):
+class _Formatter(OneLineFormatter):
     def __init__(self, name: str) -> None:
         super().__init__("%(asctime)s %(levelname)s %(component)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         self._name = name

@@ -112,6 +112,7 @@ class WorkQueue(Generic[K]):
             self._dirty.discard(key)
             self._running.add(key)
             again: float | None = None
+            log.debug("%s: %s", self.name, key)
             try:
                 again = await reconcile(key)
                 self._failures.pop(key, None)

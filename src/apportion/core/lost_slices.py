@@ -1,10 +1,13 @@
-"""Slices for a bound pod whose claims are gone: others on its node, or the pod has to go."""
+"""Slices for a bound pod whose claims are gone: those that exist, others on its node, or the pod has to go."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from apportion.apis.custom_resources.claims import claim_name
-from apportion.apis.identities import PodUID
-from apportion.apis.request import SliceRequest
+from apportion.apis.identities import ClaimName, PodUID
+from apportion.apis.placements import SlicePlacement
+from apportion.apis.request import Request, SliceRequest
 from apportion.core import existing_claims
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
@@ -42,6 +45,26 @@ def replace(fleet: Fleet, uid: PodUID, policy: Policy) -> Statement | None:
             ClaimSlice(claim_name(uid, want.container, want.index), request, node.name, place, want.containers)
             for want, place in found.slices
         ]
+    return _applied(fleet, request, operations)
+
+
+def restore(fleet: Fleet, uid: PodUID, existing: Mapping[ClaimName, SlicePlacement]) -> Statement | None:
+    """Claims for slices that exist on the node, by the names of the claims that are gone; None if there are none.
+
+    A slice that exists keeps its placement, also if another pod was promised it meanwhile: that one moves.
+    """
+    node = fleet.nodes[fleet.pod_nodes[uid]]
+    request = node.pods[uid]
+    found = [(want, existing.get(claim_name(uid, want.container, want.index))) for want in missing(fleet, uid)]
+    operations = [
+        ClaimSlice(claim_name(uid, want.container, want.index), request, node.name, place, want.containers)
+        for want, place in found
+        if place is not None and place.profile == want.profile and fleet.gpu_nodes.get(place.gpu) == node.name
+    ]
+    return _applied(fleet, request, operations) if operations else None
+
+
+def _applied(fleet: Fleet, request: Request, operations: Sequence[Operation]) -> Statement:
     for operation in operations:
         operation.apply(fleet)
     return Statement(Group.of(request), tuple(operations))

@@ -61,6 +61,11 @@ class Refusal:
     detail: str = ""
 
     @property
+    def namespace(self) -> str:
+        """Of the pod."""
+        return self.pod.partition("/")[0]
+
+    @property
     def layer(self) -> Layer:
         return self.code.row.layer
 

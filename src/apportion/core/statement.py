@@ -39,6 +39,14 @@ class Statement(msgspec.Struct, frozen=True):
         (bind,) = self.binds
         return bind.node
 
+    def devices_of(self, bind: Bind | BindShare) -> list[str]:
+        """What a pod gets, in words: slices with their places, whole GPUs, shares."""
+        slices = [claim.placement for claim in self.claims if claim.request.uid == bind.uid]
+        found = [f"{place.profile} at {place.start} on {place.gpu}" for place in slices]
+        if isinstance(bind, BindShare):
+            return found + [f"{mib} MiB of {gpu}" for gpu, mib in bind.shares]
+        return found + [str(gpu) for gpu in bind.devices]
+
     def apply(self, fleet: Fleet) -> None:
         """Enter everything into the fleet; raises LedgerError and changes nothing if one of them cannot be."""
         mark = fleet.checkpoint()

@@ -17,6 +17,7 @@ from apportion.apis.errors import InputError
 
 Run = dict[str, Any]
 
+MOST_SEEDS = 10_000
 _WIDTH = 120  # of a table that goes into a file
 
 
@@ -100,6 +101,8 @@ def numbers_of(text: str, field: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise InputError(field, text, 'must be numbers or ranges such as "42-46" or "1,3"', code="InvalidSeeds")
+        if int(last if dash else first) - int(first) >= MOST_SEEDS:
+            raise InputError(field, text, f"use at most {MOST_SEEDS} numbers", code="InvalidSeeds")
         found += range(int(first), int(last if dash else first) + 1)
     return found
 

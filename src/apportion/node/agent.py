@@ -101,7 +101,6 @@ class Agent:
             patience=settings.patience_seconds,
         )
         placement = ClaimPlacement(
-            client=client,
             driver=driver,
             store=self._store,
             records=self._records,
@@ -303,7 +302,12 @@ class Agent:
         node = self._node.get(self.settings.node_name)
         try:
             state = NodeReport(
-                self._inventory.gpus, now, self._foreign, self._holders.by_device(), runtime=self._runtime
+                self._inventory.gpus,
+                now,
+                self._foreign,
+                self._holders.by_device(),
+                unclaimed=self._release.unclaimed(),
+                runtime=self._runtime,
             )
             await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:
@@ -321,9 +325,9 @@ class Agent:
         return node.metadata.annotations if node else {}
 
     def _claim_changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
-        # A new claim has nothing to release: its pod is not even bound yet.
+        # A new claim has nothing to release: its pod is not even bound yet, unless it was created again.
         claim = new or old
-        if claim is not None and (new is None or new.metadata.deleting):
+        if claim is not None and (new is None or new.metadata.deleting or self._release.is_restored(new)):
             self._queue.add(claim.pod_uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

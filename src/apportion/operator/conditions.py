@@ -10,9 +10,9 @@ from apportion.operator.unusable_nodes import NodeProblem
 from apportion.operator.workloads import Health, ManagedPlane
 
 
-def assess(found: Sequence[Health], nodes: Sequence[NodeProblem] = ()) -> list[Condition]:
-    """The three conditions, without timestamps."""
-    return [_available(found), _progressing(found), _degraded(found, nodes)]
+def assess(found: Sequence[Health], nodes: Sequence[NodeProblem] = (), refusal: str = "") -> list[Condition]:
+    """The three conditions, without timestamps; `refusal` is what the API server did not let the operator write."""
+    return [_available(found), _progressing(found), _degraded(found, nodes, refusal)]
 
 
 def removed(waits: str) -> list[Condition]:
@@ -77,7 +77,9 @@ def _progressing(found: Sequence[Health]) -> Condition:
     return Condition(type="Progressing", status="False", reason="AsDesired", message="no rollout in progress")
 
 
-def _degraded(found: Sequence[Health], nodes: Sequence[NodeProblem]) -> Condition:
+def _degraded(found: Sequence[Health], nodes: Sequence[NodeProblem], refusal: str) -> Condition:
+    if refusal:
+        return Condition(type="Degraded", status="True", reason="ChangeRefused", message=refusal)
     problems = [f"{entry.managed.kind.kind} {entry.managed.name} is missing" for entry in found if not entry.present]
     problems += [
         f"{entry.managed.name} is scaled to 0: {entry.managed.means}"

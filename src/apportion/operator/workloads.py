@@ -70,11 +70,10 @@ class WorkloadStatus(Wire):
     observed_generation: int = 0
     replicas: int = 0
     updated_replicas: int = 0
-    ready_replicas: int = 0
+    ready_replicas: int = 0  # of Deployments
     available_replicas: int = 0
     desired_number_scheduled: int = 0
     updated_number_scheduled: int = 0
-    number_ready: int = 0
     number_available: int = 0
 
 
@@ -93,7 +92,6 @@ class Health:
     settled: bool = False
     desired: int = 0
     updated: int = 0
-    ready: int = 0
     available: int = 0
     template: dict[str, Any] = field(default_factory=dict)
 
@@ -112,9 +110,9 @@ def health(managed: ManagedWorkload, workload: Workload | None) -> Health:
     status = workload.status
     settled = status.observed_generation >= workload.metadata.generation
     if managed.kind is kinds.DAEMON_SETS:
-        counts = (status.desired_number_scheduled, status.updated_number_scheduled, status.number_ready)
+        counts = (status.desired_number_scheduled, status.updated_number_scheduled)
         available = status.number_available
     else:
-        counts = (workload.spec.replicas, status.updated_replicas, status.ready_replicas)
+        counts = (workload.spec.replicas, status.updated_replicas)
         available = status.available_replicas
     return Health(managed, True, settled, *counts, available, workload.spec.template)  # noqa: FBT003  present

@@ -1,7 +1,8 @@
 """Carrying out a statement: its operations are written in waves, claims and volumes before the binding.
 
 An operation that waits for the end of a pod is written when the view has shown that end; if that takes too long, the
-statement has failed. Before every write the leader asks its own clock whether the lease still holds. When a write fails
+statement has failed. Before every write the leader asks its own clock whether the lease still holds, and the view
+whether the agent of the node is still ready: a kubelet without its devices rejects a pod for good. When a write fails
 or its answer is lost, the actual state is read from the server, and only then is the assumption kept or undone.
 Whatever a crash leaves behind is found by the next leader: a claim under a deterministic name, of a pod that still
 waits, or a pod that terminates.
@@ -17,11 +18,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from apportion.apis.custom_resources.claims import AllocationClaim
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.core.operations import Bind, BindShare, ObjectRef, Operation
+from apportion.core.operations import Bind, BindShare, ClaimSlice, ObjectRef, Operation
 from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
 from apportion.scheduler.pod_ends import PodEnds
@@ -40,6 +41,10 @@ class LeaseLost(Exception):
 
 class PodStays(Exception):
     """A pod that a statement waits for has not terminated in time."""
+
+
+class AgentNotReady(Exception):
+    """The agent of a node was ready when the statement was decided, and is not any more."""
 
 
 class BindResult(Enum):
@@ -65,7 +70,8 @@ class CommitResult:
 
 
 class Committer:
-    """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does."""
+    """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does, and `ready`
+    whether the agent of a node makes slices now."""
 
     def __init__(
         self,
@@ -73,6 +79,7 @@ class Committer:
         *,
         namespace: str,
         holds: Callable[[], bool],
+        ready: Callable[[NodeName], bool],
         pod_ends: PodEnds,
         pod_end_seconds: float = POD_END_SECONDS,
         concurrent: int = CONCURRENT,
@@ -82,6 +89,7 @@ class Committer:
         self._pod_end_seconds = pod_end_seconds
         self._namespace = namespace
         self._holds = holds
+        self._ready = ready
         self._writers = writers(client, namespace)
         self._slots = asyncio.Semaphore(concurrent)
         self._closed = False
@@ -101,7 +109,7 @@ class Committer:
             while waves:
                 await self._wait_before(waves[0])
                 await self._write_until_next_wait(waves)
-        except (errors.ClusterError, PodStays) as error:
+        except (errors.ClusterError, PodStays, AgentNotReady) as error:
             log.warning("pod %s to node %s: %s", statement.group.name, _nodes(statement), error)
             return await self._truth(statement, str(error))
         return CommitResult({bind.uid: BindResult.BOUND for bind in statement.binds}, _written(statement))
@@ -127,7 +135,8 @@ class Committer:
         uids = [PodUID(ref.name) for ref in events_before(wave)]
         late = await self._pod_ends.wait(uids, self._pod_end_seconds) if uids else None
         if late is not None:
-            raise PodStays(f"pod with uid {late} has not terminated within {self._pod_end_seconds:.0f} s")
+            log.warning("pod with uid %s has not terminated", late)
+            raise PodStays(f"a pod that makes room has not terminated within {self._pod_end_seconds:.0f} s")
 
     async def _write_until_next_wait(self, waves: deque[tuple[Operation, ...]]) -> None:
         async with self._slots:
@@ -143,6 +152,8 @@ class Committer:
 
     async def _write(self, operation: Operation) -> None:
         self._check()
+        if isinstance(operation, ClaimSlice | Bind) and operation.request.slices and not self._ready(operation.node):
+            raise AgentNotReady(f"the agent of node {operation.node} is not ready any more")
         await self._writers[type(operation)].write(operation)
 
     async def _truth(self, statement: Statement, reason: str) -> CommitResult:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
+from apportion.apis.identities import PodUID
 from apportion.cluster import errors
 from apportion.core import existing_claims, group_decision, refusals
 from apportion.core.cluster_changes import Change, Happened
@@ -116,6 +117,7 @@ class Cycles:
             self._explanations.volumes_changed()
         taken = self._backlog.take(changes)
         if taken:
+            log.debug("cycle: %d changes, %d groups to decide", len(changes), len(taken))
             with metrics.CYCLE_SECONDS.time():
                 await self._decide_all(taken)
         for stage in Stage:
@@ -182,7 +184,22 @@ class Cycles:
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
         else:
             self._undo(entry, statement, result)
-        self._reporter.placed(statement, {uid for uid, how in result.pods.items() if how is BindResult.BOUND})
+        bound = {uid for uid, how in result.pods.items() if how is BindResult.BOUND}
+        self._log_placed(entry, statement, bound)
+        self._reporter.placed(statement, bound)
+
+    def _log_placed(self, entry: Waiting, statement: Statement, bound: set[PodUID]) -> None:
+        for bind in statement.binds:
+            if bind.uid in bound:
+                policy = self._policy.for_request(bind.request)
+                log.info(
+                    "pod %s placed on node %s: %s; policy %s, pending for %.1f s",
+                    bind.request.key,
+                    bind.node,
+                    ", ".join(statement.devices_of(bind)) or "no new devices",
+                    policy.name,
+                    self._now() - entry.since,
+                )
 
     def _undo(self, entry: Waiting, statement: Statement, result: CommitResult) -> None:
         self._view.assumptions.undo(statement, result.existing)

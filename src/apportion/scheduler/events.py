@@ -8,6 +8,7 @@ our own reports. Events about bound pods are delayed while bindings are being wr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from apportion.core import refusals
 from apportion.core.explanations import messages
 from apportion.core.reasons import Code
 from apportion.core.statement import Statement
+
+log = logging.getLogger(__name__)
 
 BETWEEN_REPORTS_SECONDS = 10.0  # about one pod
 BETWEEN_REPEATED_SECONDS = 0.05  # about any pods that were told before
@@ -112,9 +115,9 @@ class Reporter:
                 continue
             self.forget(request.uid)
             text = f"Successfully assigned {request.key} to {bind.node}"
-            placements = [claim.placement for claim in statement.claims if claim.request.uid == request.uid]
-            if placements:
-                text += ": " + ", ".join(f"{each.profile} at {each.start} on {each.gpu}" for each in placements)
+            devices = statement.devices_of(bind)
+            if request.slices and devices:
+                text += ": " + ", ".join(devices)
             self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), text))
             self._has_news.set()
         if self._ended:
@@ -168,6 +171,7 @@ class Reporter:
         text, report.at = report.text, self._now()
         request = report.request
         if text != report.told:
+            log.info("pod %s is pending: %r", request.key, text)
             self._recorder.warn(_regarding(request), FAILED, text)
             report.told = text
         if text == report.said:

@@ -107,10 +107,12 @@ class Explanations:
         del self._open[task.key]  # who comes from now on saw a later fleet
         if refusal is None or self._backlog.refusal_of(task.key) is not task.parked:
             return
-        text = messages.of(refusal)
+        texts: dict[str, str] = {}  # by namespace: pods of a class can be in several
         for number, entry in enumerate(self._backlog.explain(task.key, refusal), 1):
             if entry.stage is Stage.PARKED and entry.alike == task.key and self._backlog.get(entry.key) is entry:
                 for member in entry.group.members:
+                    reader = member.namespace
+                    text = texts.get(reader) or texts.setdefault(reader, messages.of(refusal, reader=reader))
                     self._reporter.waits(member, text)
             if number % _TOLD_PER_STEP == 0:
                 yield

@@ -15,6 +15,7 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
+from apportion.scheduler.advice import Advice
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.cycles import Cycles
@@ -22,6 +23,7 @@ from apportion.scheduler.events import Reporter
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
+from apportion.scheduler.marked_claims import MarkedClaims
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.settings import Settings
 from apportion.view.informers import Informers
@@ -53,10 +55,17 @@ class Leader:
         self._leftovers = Leftovers(
             client, claims=informers.claims, pods=informers.pods, nodes=informers.nodes, holds=election.holds
         )
+        self._marked_claims = MarkedClaims(
+            client, claims=informers.claims, pods=informers.pods, recorder=recorder, holds=election.holds
+        )
         pod_ends = PodEnds(self.view)
         informers.pods.on_change(pod_ends.changed)
         self._committer = Committer(
-            client, namespace=settings.installation.namespace, holds=election.holds, pod_ends=pod_ends
+            client,
+            namespace=settings.installation.namespace,
+            holds=election.holds,
+            ready=self.view.ready,
+            pod_ends=pod_ends,
         )
         policy = Policy.named(settings.policy)
         self._lost_claims = LostClaims(
@@ -69,6 +78,7 @@ class Leader:
             policy=policy,
             holds=election.holds,
         )
+        self._advice = Advice(self.view, informers, recorder, holds=election.holds)
         self._cycles = Cycles(
             self.view,
             self.backlog,
@@ -84,7 +94,9 @@ class Leader:
         return [
             self._reporter.run(),
             self._leftovers.run(),
+            self._marked_claims.run(),
             self._lost_claims.run(),
+            self._advice.run(),
             self._cycles.run(),
             self._sweep(),
         ]

@@ -1,8 +1,11 @@
-"""Bound pods that lost a claim before they started: they get a new one on their node, or are evicted.
+"""Bound pods that lost a claim: they get it again for a slice that exists, a new one on their node, or are evicted.
 
 The API server cannot write a claim and a binding at once. If two processes lead for a moment, one can remove the
 claims of a pod that still waits in its eyes while the other binds that pod; a user can remove claims too. Such a pod
 would wait for its slices forever. Pods that were created with a node were never ours to place and are left alone.
+
+A pod that runs keeps its slices whatever happens to their claims: its agent reports them in its NodeAccelerator, and
+their claims are created again as they were. The claim of a pod has one name, so there are never two of them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from apportion.apis import names
+from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim, claim_name
 from apportion.apis.identities import PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS
@@ -37,7 +41,7 @@ RETRY_SECONDS = 5.0
 
 
 class LostClaims:
-    """Watches bound pods that have not started."""
+    """Watches bound pods, and agents' reports of slices without a claim."""
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class LostClaims:
         self._queue: WorkQueue[PodUID] = WorkQueue("lost claims")
         informers.pods.on_change(self._pod_changed)
         informers.claims.on_change(self._claim_changed)
+        informers.accelerators.on_change(self._report_changed)
 
     async def run(self) -> None:
         """Work until cancelled; the informers must have synced."""
@@ -75,6 +80,10 @@ class LostClaims:
             if pod is not None:
                 self._check_later(pod)
 
+    def _report_changed(self, _: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
+        for entry in new.status.unclaimed if new is not None else ():
+            self._queue.add_after(entry.pod_uid, GRACE_SECONDS)
+
     def _check_later(self, pod: Pod) -> None:
         if _waits_for_slices(pod):
             self._queue.add_after(PodUID(pod.metadata.uid), GRACE_SECONDS)
@@ -82,11 +91,17 @@ class LostClaims:
     async def _reconcile(self, uid: PodUID) -> float | None:
         pod = self._view.pods.get(uid)
         wants = lost_slices.missing(self._view.fleet, uid)
-        if pod is None or not _waits_for_slices(pod) or not wants:
+        if pod is None or not wants or not _is_ours(pod):
+            return None
+        existing = self._view.accelerators.unclaimed(pod.spec.node_name, uid)
+        if not existing and not _waits_for_slices(pod):
             return None
         if not self._holds() or await self._exist(uid, wants):
             return RETRY_SECONDS
-        statement = lost_slices.replace(self._view.fleet, uid, self._policy)
+        fleet = self._view.fleet
+        statement = (
+            lost_slices.restore(fleet, uid, existing) if existing else lost_slices.replace(fleet, uid, self._policy)
+        )
         if statement is not None:
             await self._carry_out(pod, statement)
         return RETRY_SECONDS
@@ -121,17 +136,21 @@ class LostClaims:
                 text = f"{operation.reason}: the pod is evicted"
                 self._recorder.warn(regarding, "SliceLost", text)
             elif isinstance(operation, ClaimSlice):
-                text = f"claim {operation.name} was removed before the pod started, and was created again"
+                text = f"claim {operation.name} was removed, and was created again"
                 self._recorder.record(regarding, "SliceClaimedAgain", text)
             else:
                 continue
             log.warning("pod %s: %s", statement.group.name, text)
 
 
-def _waits_for_slices(pod: Pod) -> bool:
+def _is_ours(pod: Pod) -> bool:
     return (
         pod.spec.scheduler_name in names.OUR_SCHEDULERS
         and bool(pod.spec.node_name)
         and not pod.metadata.deleting
-        and pod.status.phase in {"", "Pending"}
+        and not pod.terminal
     )
+
+
+def _waits_for_slices(pod: Pod) -> bool:
+    return _is_ours(pod) and pod.status.phase in {"", "Pending"}

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
-import uuid
 
 from apportion.apis import names
-from apportion.cluster import probes
+from apportion.cluster import lease, probes
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
@@ -34,7 +32,7 @@ async def run(settings: Settings, client: Client | None = None) -> None:
             connected,
             name=settings.lease_name,
             namespace=settings.installation.namespace,
-            identity=settings.identity or identity(),
+            identity=settings.identity or lease.identity(),
             duration=settings.lease_duration,
             renew_deadline=settings.lease_renew_deadline,
             retry=settings.lease_retry,
@@ -48,14 +46,6 @@ async def run(settings: Settings, client: Client | None = None) -> None:
             for _ in range(EVENT_WRITERS):
                 group.create_task(recorder.run())
             await election.run(leadership.lead)
-
-
-def identity() -> str:
-    """In a pod its name: a container that is started again there takes its own lease back without waiting.
-
-    The kubelet has seen the end of the one before, so there are never two. Elsewhere nothing is that sure.
-    """
-    return os.environ.get("POD_NAME") or f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
 
 
 class Leadership:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator
 from apportion.apis.errors import ApportionError
-from apportion.apis.identities import DeviceUUID, NodeName, PodUID
+from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.pods import Pod
 from apportion.core.catalog import Catalog, Model
@@ -73,6 +73,16 @@ class Accelerators:
 
     def __iter__(self) -> Iterator[NodeAccelerator]:
         return iter(self._objects.values())
+
+    def unclaimed(self, node: NodeName, uid: PodUID) -> dict[ClaimName, SlicePlacement]:
+        """Slices of a pod that exist on its node although their claims are gone, by claim."""
+        found = self._objects.get(node)
+        slices = found.status.unclaimed if found is not None else []
+        return {
+            entry.claim: SlicePlacement(entry.gpu_uuid, entry.profile, entry.start, entry.size)
+            for entry in slices
+            if entry.pod_uid == uid
+        }
 
     def changed(self, old: NodeAccelerator | None, new: NodeAccelerator | None) -> None:
         subject = new or old

@@ -1,4 +1,7 @@
-"""Informers of everything that a decision rests on; they keep a view in step with an API server."""
+"""Informers of everything that a decision rests on; they keep a view in step with an API server.
+
+Planes may read all of it. A person may have less rights: then a command loads what it may read.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.view.view import View
@@ -23,7 +27,10 @@ BY_POD, BY_NODE, BY_UID = "pod", "node", "uid"
 
 
 class Informers:
-    """Existing informers of the process can be passed in; they are run by their owner."""
+    """Existing informers of the process can be passed in; they are run by their owner.
+
+    `only_namespace`: pods and volume claims of this namespace instead of all namespaces.
+    """
 
     def __init__(
         self,
@@ -34,6 +41,7 @@ class Informers:
         nodes: Informer[Node] | None = None,
         namespaces: Informer[Bare] | None = None,
         accelerators: Informer[NodeAccelerator] | None = None,
+        only_namespace: str | None = None,
     ) -> None:
         self._given: tuple[Informer[Any] | None, ...] = (nodes, namespaces, accelerators)
         self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare) if namespaces is None else namespaces
@@ -53,10 +61,19 @@ class Informers:
                 BY_NODE: lambda claim: [claim.spec.nodename],
             },
         )
-        self.pods = Informer(client, kinds.PODS, into=Pod, indexes={BY_UID: lambda pod: [pod.metadata.uid]})
-        self.volume_claims = Informer(client, kinds.PERSISTENT_VOLUME_CLAIMS, into=PersistentVolumeClaim)
+        self.pods = Informer(
+            client,
+            kinds.PODS,
+            into=Pod,
+            namespace=only_namespace,
+            indexes={BY_UID: lambda pod: [pod.metadata.uid]},
+        )
+        self.volume_claims = Informer(
+            client, kinds.PERSISTENT_VOLUME_CLAIMS, into=PersistentVolumeClaim, namespace=only_namespace
+        )
         self.volumes = Informer(client, kinds.PERSISTENT_VOLUMES, into=PersistentVolume)
         self.storage_classes = Informer(client, kinds.STORAGE_CLASSES, into=StorageClass)
+        self._not_readable: list[Informer[Any]] = []
         self._storage: tuple[Informer[Any], ...] = (self.storage_classes, self.volumes, self.volume_claims)
         self._feed(view)
 
@@ -84,10 +101,21 @@ class Informers:
         for informer in self.all:
             await informer.load()
 
+    async def load_readable(self) -> tuple[str, ...]:
+        """Read once what the user may read; returns the resources that the user may not list."""
+        self._not_readable = []
+        for informer in self.all:
+            try:
+                await informer.load()
+            except errors.Forbidden:
+                self._not_readable.append(informer)
+        return tuple(informer.kind.plural for informer in self._not_readable)
+
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Follow the cluster as long as the block lasts."""
-        tasks = [asyncio.create_task(informer.run()) for informer in self.all]
+        """Follow the cluster as long as the block lasts; without what `load_readable` could not read."""
+        followed = [informer for informer in self.all if informer not in self._not_readable]
+        tasks = [asyncio.create_task(informer.run()) for informer in followed]
         try:
             yield
         finally:

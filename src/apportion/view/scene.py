@@ -13,7 +13,9 @@ from apportion.apis.placements import SlicePlacement
 from apportion.core.catalog import LARGEST_UNITS
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
+from apportion.core.refusals import wants_of
 from apportion.view.pods import message_of
+from apportion.view.requests import read
 from apportion.view.view import View
 
 
@@ -46,11 +48,26 @@ class ShownGpu:
 
 @dataclass(frozen=True)
 class Scene:
-    """`notes` say what is wrong with a node; `waiting` are pods with their reasons."""
+    """`notes` say what is wrong with a node; `waiting` are pods with their reasons; `bound` are pods with their nodes,
+    for readers who may not see the GPUs."""
 
     nodes: dict[str, list[ShownGpu]]
     notes: dict[str, str] = field(default_factory=dict)
     waiting: list[tuple[str, str]] = field(default_factory=list)
+    bound: list[tuple[str, str]] = field(default_factory=list)
+
+
+def of_namespace(view: View) -> Scene:
+    """Pods alone, where nodes and GPUs may not be read: what each asks for, its node and its phase."""
+    bound = []
+    for pod in sorted(view.pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name)):
+        request, _ = read(pod)
+        wants = wants_of(request) if request is not None else ()
+        if wants and pod.spec.node_name and not pod.terminal:
+            asked = " + ".join(f"{count} x {name}" for name, count in wants)
+            place = f"{asked} on node {pod.spec.node_name} ({pod.status.phase or 'Pending'})"
+            bound.append((f"{pod.metadata.namespace}/{pod.metadata.name}", place))
+    return Scene(nodes={}, waiting=list(_waiting(view)), bound=bound)
 
 
 def scene(view: View) -> Scene:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from apportion.apis.identities import NodeName
 from apportion.apis.installation import Installation
 from apportion.cluster import clock
 from apportion.core.catalog import Catalog
@@ -45,3 +46,8 @@ class View:
         self.nodes = Nodes(self.fleet, self.changes, self.accelerators)
         self.claims = Claims(self.fleet, self.changes, self.assumptions)
         self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions)
+
+    def ready(self, node: NodeName) -> bool:
+        """The agent of this node makes slices now."""
+        state = self.fleet.nodes.get(node)
+        return state is not None and state.ready

@@ -1,7 +1,7 @@
 """Why does this pod wait? The scheduler's own answer, on what it sees right now.
 
 Nothing is written and nothing is assumed: the same decision is made on a fleet of our own, so the sentence is
-the one that the scheduler puts into the pod's event.
+the one that the scheduler puts into the pod's event. A reader who may not see the whole cluster gets that event itself.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from apportion.core import group_decision, refusals
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from apportion.core.reasons import Code
+from apportion.core.reasons import Code, Layer
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
+from apportion.view import not_admitted, rejections
 from apportion.view.pods import message_of
 from apportion.view.requests import read
 from apportion.view.view import View
@@ -52,19 +53,42 @@ class Answer:
     slices: tuple[AllocationClaim, ...] = ()
     refusal: Refusal | None = None
     told: str = ""
+    note: str = ""  # what the reader may not see
 
 
 def answer(view: View, pod: Pod, policy: Policy) -> Answer:
     """What keeps this pod from running, as the cluster is now."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    known = _from_pod(key, pod, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
+    if known is not None and known.state is PodState.FOREIGN:
+        never_admitted = not_admitted.sentence(view, pod)
+        if never_admitted:
+            known = replace(known, sentence=never_admitted, layer=Layer.ADMISSION)
+    return replace(known or _decided_now(view, key, pod, policy), told="" if pod.spec.node_name else message_of(pod))
+
+
+def reported(pod: Pod, event: str, note: str) -> Answer:
+    """The answer for a reader who sees only the pod and its newest event about scheduling (empty: none)."""
+    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    known = _from_pod(key, pod, ())
+    if known is not None:
+        return replace(known, sentence=_with_event(known, event), note=note)
+    said = message_of(pod) or event
+    state = PodState.GATED if pod.spec.scheduling_gates else PodState.WAITING
+    return Answer(key, state, said or "The scheduler has not reported a reason yet.", told=message_of(pod), note=note)
+
+
+def _with_event(known: Answer, event: str) -> str:
+    return f"{known.sentence} {event}".strip() if known.state is PodState.FOREIGN else known.sentence
+
+
+def _from_pod(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer | None:
+    """What the pod alone tells; None if its scheduler has to decide."""
     if pod.terminal:
-        return Answer(key, PodState.ENDED, f"The pod has terminated ({pod.status.phase}).", node=pod.spec.node_name)
+        sentence = rejections.sentence(pod) or f"The pod has terminated ({pod.status.phase})."
+        return Answer(key, PodState.ENDED, sentence, node=pod.spec.node_name)
     if pod.spec.node_name:
-        return _placed(key, pod, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
-    return replace(_waiting(view, key, pod, policy), told=message_of(pod))
-
-
-def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
+        return _placed(key, pod, slices)
     if pod.metadata.deleting:
         return Answer(key, PodState.LEAVING, "The pod is being deleted and will not be scheduled.")
     if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
@@ -74,6 +98,12 @@ def _waiting(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
     if request is None or problem is not None:
         invalid = refusals.of_pod(request or _unread(pod), Code.INVALID, str(problem))
         return Answer(key, PodState.INVALID, messages.of(invalid), invalid.layer)
+    return None
+
+
+def _decided_now(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
+    request, _ = read(pod)
+    assert request is not None
     outcome = _decided(view, request, policy)
     attempt = messages.attempt_in(message_of(pod)) if isinstance(outcome, Statement) else None
     if attempt is not None:  # the place is there, and only the scheduler knows why it could not be given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,8 @@ from pocketkube.kubelet.devices.node_devices import NodeDevices
 from pocketkube.kubelet.node_context import Json, NodeContext
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods.worker import PodWorker
+from pocketkube.kubelet.sandbox.connection import Sandbox
 from pocketkube.kubelet.settings import KubeletSettings
-from pocketkube.kubelet.shell.programs import Program
 from pocketkube.node_pools import NodePlan
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Site:
     addresses: Addresses
     stored: Settings
     images: Images
-    programs: Mapping[str, Program]
+    sandbox: Sandbox
     api_host: str
     api_port: int
 
@@ -69,7 +69,8 @@ class Kubelet:
             name=plan.name,
             address=address,
             root=self.root,
-            shared=site.root / "volumes",
+            pods=_private(site.root / ".pods" / plan.name),
+            shared=_private(site.root / ".volumes"),
             client=site.client,
             clock=site.clock,
             recorder=Recorder(site.client, "kubelet", host=plan.name, ordered=True),
@@ -80,7 +81,7 @@ class Kubelet:
             checks=NetworkChecks(),
             stored=site.stored,
             images=site.images,
-            programs=site.programs,
+            sandbox=site.sandbox,
             node=lambda: self.node.object,
             active=self._active,
             api_host=site.api_host,
@@ -190,6 +191,12 @@ class Kubelet:
         self._tasks.pop(uid, None)
         if not task.cancelled() and task.exception() is not None:
             log.error("pod %s: its worker failed", uid, exc_info=task.exception())
+
+
+def _private(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
 
 
 def lay_out(root: Path) -> None:

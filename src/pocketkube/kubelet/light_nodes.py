@@ -24,7 +24,7 @@ from pocketkube.kubelet.kubelet import Site
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods import status
 from pocketkube.kubelet.pods.container_records import PodRecord, Role, Running, Terminated, records_of
-from pocketkube.kubelet.shell import programs
+from pocketkube.kubelet.shell import durations
 from pocketkube.node_pools import NodePlan
 
 Json = dict[str, Any]
@@ -174,8 +174,8 @@ def _length(pod: Json, images: Images) -> float | None:
     """How long a pod runs; None means until it is deleted."""
     annotation = (pod["metadata"].get("annotations") or {}).get(pod_annotations.SIMULATED_SECONDS)
     if annotation is not None:
-        return programs.seconds(annotation)
+        return durations.seconds(annotation)
     if pod["spec"].get("restartPolicy", "Always") == "Always":
         return None
     argv = images.argv(pod["spec"]["containers"][0])
-    return programs.seconds(argv[1]) if argv[:1] == ["sleep"] and len(argv) > 1 else None
+    return durations.seconds(argv[1]) if argv[:1] == ["sleep"] and len(argv) > 1 else None

@@ -17,8 +17,8 @@ from pocketkube.kubelet.containers.environment import Settings
 from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.containers.probes import NetworkChecks
 from pocketkube.kubelet.devices.node_devices import NodeDevices
+from pocketkube.kubelet.sandbox.connection import Sandbox
 from pocketkube.kubelet.settings import KubeletSettings
-from pocketkube.kubelet.shell.programs import Program
 
 Json = dict[str, Any]
 
@@ -30,6 +30,7 @@ class NodeContext:
     name: str
     address: str
     root: Path
+    pods: Path  # outside the root: no host path of a pod leads to the tokens and secrets of other pods
     shared: Path
     client: Client
     clock: Clock
@@ -41,7 +42,7 @@ class NodeContext:
     checks: NetworkChecks
     stored: Settings
     images: Images
-    programs: Mapping[str, Program]
+    sandbox: Sandbox
     node: Callable[[], Mapping[str, Any]]
     active: Callable[[], list[Json]]
     api_host: str
@@ -53,7 +54,7 @@ class NodeContext:
         return status.get("allocatable") or {}
 
     def pod_folder(self, uid: str) -> Path:
-        return self.root / "var/lib/kubelet/pods" / uid
+        return self.pods / uid
 
     def log_folder(self, pod: Mapping[str, Any]) -> Path:
         meta = pod["metadata"]

@@ -77,10 +77,10 @@ class NodeObject:
         self._changed.set()
 
     def observe(self, node: dict[str, Any]) -> None:
-        """The object as others see it; if it is marked as not ready, report at once."""
+        """The object as others see it; if it is not marked as ready, or was created anew, report at once."""
         self.object = node
         conditions = (node.get("status") or {}).get("conditions") or ()
-        if any(each["type"] == "Ready" and each["status"] != "True" for each in conditions):
+        if not any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
             self._changed.set()
 
     async def run(self) -> None:

@@ -19,7 +19,7 @@ from apportion.admission.certificates.regeneration import Regeneration
 from apportion.admission.main import FALLBACK, callers
 from apportion.apis import kinds, names
 from apportion.apis.installation import Installation
-from apportion.cli import certs, webhook
+from apportion.cli import certs, options
 from tests.admission.fallback.cluster import NAMESPACE, SETTINGS, FallbackCluster, fallback_cluster
 from tests.builders.pods import fallback_pod
 from tests.environments.waiting import eventually
@@ -154,4 +154,4 @@ def test_f03_a_file_that_cannot_be_written_is_refused_before_anything_changes(tm
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_f04_promises_need_a_lifetime(seconds: float) -> None:
     with pytest.raises(typer.BadParameter, match="above 0"):
-        webhook.command(promise_seconds=seconds)
+        options.positive_seconds(seconds)

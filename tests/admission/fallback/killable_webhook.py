@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import itertools
 import os
+from pathlib import Path
 
 from apportion.admission.fallback.decision_rounds import Patience
 from apportion.admission.main import FALLBACK, Settings, Webhook
@@ -50,14 +51,17 @@ def main() -> None:
     parser.add_argument("--lifetime", type=float, default=30.0)
     parser.add_argument("--die-at", type=int, default=0)
     parser.add_argument("--after", action="store_true")
+    parser.add_argument("--client-ca", type=Path)
+    parser.add_argument("--serve", default=FALLBACK)
     given = parser.parse_args()
     settings = Settings(
         listen=given.listen,
         probes="127.0.0.1:0",
-        serve=(FALLBACK,),
+        serve=tuple(given.serve.split(",")),
         namespace=Installation.fallback_namespace,
         service=Installation.fallback_service,
         secret=Installation.fallback_secret,
+        client_ca=given.client_ca,
         patience=Patience(lifetime=given.lifetime),
         limits=Limits(drain_seconds=0.5),
     )

@@ -87,6 +87,16 @@ class Replicas:
     def dead(self) -> list[str]:
         return [name for name, process in self._running.items() if process.poll() is not None]
 
+    def endpoint_of(self, name: str) -> tuple[str, int]:
+        """Where a replica serves, inside the network of the cluster."""
+        host, _, port = str(self._address(name)).rpartition(":")
+        return host, int(port)
+
+    @property
+    def cluster_ca(self) -> Path:
+        """Of the CA that signed the certificate which the API server presents to webhooks."""
+        return self._folder / "account" / "ca.crt"
+
     def remove_endpoint(self, name: str) -> None:
         """Remove its endpoint, as the endpoints controller would."""
         self._running.pop(name)

@@ -71,7 +71,7 @@ def case(identity: str, *, broken: bool = False) -> Case:
             identity, uid=f"review/{identity}", mig={TIERS[steps]: 1}, scheduler=names.DEFAULT_SCHEDULER
         )
 
-    return Case(id=identity, request=request, steps=1, options=FallbackOptions(TIERS))
+    return Case(id=identity, namespace="default", request=request, steps=1, options=FallbackOptions(TIERS))
 
 
 async def test_f04_a_request_that_fails_gets_retry_and_all_others_are_answered() -> None:

@@ -20,6 +20,7 @@ from tests.admission.accounts import refusals, separate_cluster
 from tests.admission.fallback.replicas import Replicas
 from tests.environments.api import Api, RefusedError
 from tests.environments.cluster import Cluster
+from tests.environments.control_plane import ControlPlane
 from tests.environments.waiting import until
 
 pytestmark = [pytest.mark.kubectl]
@@ -191,6 +192,33 @@ def test_f04_d05_kubectl_diff_and_dry_run_promise_nothing(team: Team, tmp_path: 
         team.cluster.kubectl("create", "-n", team.name, "-f", str(file), "--dry-run=server")
     team.deploy(20)
     assert team.await_pods(20) == EXPECTED
+
+
+def test_t03_with_a_client_ca_the_api_server_is_answered_and_a_stranger_is_refused(team: Team) -> None:
+    replicas = team.replicas
+    guarded = replicas.start("--client-ca", str(replicas.cluster_ca))
+    team.deploy(20)
+    assert team.await_pods(20) == EXPECTED
+    unguarded = replicas.start()
+    assert "HTTP/1.1 404" in answer_to_a_stranger(replicas, unguarded)
+    assert "HTTP" not in answer_to_a_stranger(replicas, guarded)
+
+
+def answer_to_a_stranger(replicas: Replicas, name: str) -> str:
+    host, port = replicas.endpoint_of(name)
+    enter = replicas.cluster.enter if isinstance(replicas.cluster, ControlPlane) else []
+    command = [*enter, sys.executable, "-c", STRANGER, host, str(port)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+STRANGER = """
+import socket, ssl, sys
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+with context.wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2])))) as stranger:
+    stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+    print(stranger.recv(100))
+"""
 
 
 def test_f03_certificates_made_anew_under_load_fail_no_request(team: Team) -> None:

@@ -89,8 +89,9 @@ def test_f04_a_promise_that_was_removed_and_comes_again_is_new() -> None:
 
 
 def test_f04_the_number_of_promises_is_bounded() -> None:
-    assert StoredPromises(tuple(promise(n) for n in range(promises.MOST_PROMISES))).full
-    assert StoredPromises(seen={"k": ("x" * 10,) * 60_000}).full
+    shared = StoredPromises(tuple(promise(n) for n in range(promises.MOST_PROMISES)))
+    assert shared.full_for("other")
+    assert StoredPromises((promise(0),), seen={"k": ("x" * 10,) * 60_000}).full_for("")
     full = StoredPromises(
         tuple(
             Promise(f"{n:036}", 1.0, "k" * 20, "n" * 63, resources={f"nvidia.com/mig-{i}g.20gb": 1 for i in range(8)})

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from apportion import manifests
-from apportion.apis import kinds
+from apportion.apis import kinds, names
+from apportion.apis.installation import Installation
 from apportion.emulation.cluster import installing, topology
 from apportion.emulation.cluster.gpu_cluster import gpu_cluster, plugins
 from pocketkube.cluster import EmbeddedCluster
@@ -43,9 +44,11 @@ async def planes(tmp_path: Path) -> AsyncIterator[RunningCluster]:
         yield cluster
 
 
-def test_an_image_of_another_name_runs_as_child_processes_too() -> None:
-    listed = plugins("registry.local:5000/gpus/layer:1").process_images
-    assert [image.repository for image in listed] == ["apportion", "layer"]
+def test_t01_the_shipped_and_the_configured_image_run_as_child_processes() -> None:
+    configured = Installation(image="registry.local:5000/gpus/layer:1", namespace="gpus")
+    listed = plugins(configured).process_images
+    assert [image.image for image in listed] == [names.IMAGE, configured.image]
+    assert all(image.namespaces == frozenset(configured.namespaces) for image in listed)
 
 
 def processes(cluster: RunningCluster, plane: str) -> set[int]:
@@ -54,10 +57,10 @@ def processes(cluster: RunningCluster, plane: str) -> set[int]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, IndexError):
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            if words[1:4] == ["-m", "apportion", plane] and parent == str(os.getpid()):
+            if "'apportion'" in words[3] and words[4] == plane and parent == str(os.getpid()):
                 found.add(int(entry.name))
     return found
 

@@ -113,15 +113,14 @@ async def test_s06_a_slice_that_others_leave_no_room_for_is_made_elsewhere(bare:
     await bare.eventually(lambda: nothing_but(bare, [theirs]), "it goes with its pod")
 
 
-async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_evicted_with_the_reason(bare: AgentNode) -> None:
+async def test_s06_a_pod_whose_slice_no_gpu_has_room_for_is_marked_with_the_reason(bare: AgentNode) -> None:
     theirs = [await by_others(bare, SlicePlacement(gpu, MEDIA, 0, 1)) for gpu in GPUS[:2]]
     await bare.start_agent()
     pod = await bare.scheduled("a", MEDIA, 3)
     with pytest.raises(PluginError, match=r"no other placement for 1g.5gb\+me is free"):
         await bare.run(pod)
-    found = await bare.client.get(kinds.PODS, "a", namespace="default")
-    assert found["metadata"].get("deletionTimestamp")
-    await bare.eventually(lambda: has_event(bare, "SliceLost"), "an event says why")
+    (claim,) = await bare.claims()
+    assert "no other placement for 1g.5gb+me is free on this node" in claim.lost
     await bare.delete(pod)
     await bare.eventually(lambda: nothing_but(bare, theirs), "it leaves nothing behind")
 

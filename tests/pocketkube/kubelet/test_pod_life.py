@@ -156,7 +156,7 @@ async def test_deletion_is_graceful_and_leaves_nothing(cluster: RunningCluster) 
     assert "deletionTimestamp" in (await cluster.get(kinds.PODS, "p"))["metadata"]
     await cluster.until_gone(kinds.PODS, "p")
     assert not cgroup.exists()
-    await cluster.until_true(lambda: _exists(root / "var/lib/kubelet/pods" / uid), lambda there: not there)
+    await cluster.until_true(lambda: _exists(node_of(cluster).host.pod_folder(uid)), lambda there: not there)
     assert not list((root / "var/log/pods").iterdir())
 
 

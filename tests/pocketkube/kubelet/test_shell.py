@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from pocketkube.clock import SystemClock
+from pocketkube.kubelet.container_files import ContainerFiles, Mount
+from pocketkube.kubelet.shell.files import Files
+from pocketkube.kubelet.shell.limits import Allowance
 from pocketkube.kubelet.shell.running import Shell
-from pocketkube.kubelet.shell.streams import Files, Streams
+from pocketkube.kubelet.shell.streams import Streams
+
+
+class LocalClock:
+    async def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 async def run(tmp_path: Path, *argv: str, env: dict[str, str] | None = None) -> tuple[int, str]:
     out: list[str] = []
+
+    async def keep(text: str) -> None:
+        out.append(text)
 
     async def forever() -> int:
         out.append("<forever>")
@@ -22,10 +36,12 @@ async def run(tmp_path: Path, *argv: str, env: dict[str, str] | None = None) -> 
     volume = tmp_path / "volume"
     volume.mkdir(exist_ok=True)
     (volume / "note").write_text("one\ntwo\n")
-    files = Files(tmp_path / "root", {"/etc/app": volume})
-    shell = Shell(env={"A": "1", "B": "x y", **(env or {})}, files=files, clock=SystemClock(), forever=forever)
+    allowance = Allowance()
+    files = Files(ContainerFiles(tmp_path / "root", {"/etc/app": Mount(volume)}), allowance)
+    variables = {"A": "1", "B": "x y", **(env or {})}
+    shell = Shell(env=variables, files=files, clock=LocalClock(), forever=forever, allowance=allowance)
     async with asyncio.timeout(30):
-        code = await shell.command(list(argv), Streams(out=out.append, err=out.append))
+        code = await shell.command(list(argv), Streams(out=keep, err=keep))
     return code, "".join(out)
 
 

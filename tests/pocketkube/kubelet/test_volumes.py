@@ -102,8 +102,12 @@ async def test_host_paths_lie_under_the_nodes_root_and_claims_outlive_the_pod(tm
     )
     await made.prepare()
     (made.path("c") / "file").write_text("kept")
-    container = {"volumeMounts": [{"name": "h", "mountPath": "/x/"}, {"name": "c", "mountPath": "/d", "subPath": "in"}]}
+    container = {
+        "name": "c",
+        "volumeMounts": [{"name": "h", "mountPath": "/x/"}, {"name": "c", "mountPath": "/d", "subPath": "in"}],
+    }
     mounts = made.mounts(container, {})
-    assert mounts == {"/x": tmp_path / "node/var/lib/x", "/d": made.path("c") / "in"}
+    found = {path: mount.path() for path, mount in mounts.items()}
+    assert found == {"/x": tmp_path / "node/var/lib/x", "/d": made.path("c") / "in"}
     made.remove()
     assert (made.path("c") / "file").read_text() == "kept"

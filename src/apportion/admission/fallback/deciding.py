@@ -33,6 +33,7 @@ class Case:
     """One pod under review. `request(n)` is what it asks for n steps down."""
 
     id: str
+    namespace: str
     request: Callable[[int], Request]
     steps: int
     options: FallbackOptions
@@ -57,8 +58,8 @@ class Decision:
 WAITING = Decision(FallbackOutcome.WAIT)
 
 
-def judge(occupancy: Occupancy, case: Case, now: float) -> Decision:
-    """Decide. What is promised is entered into the occupancy, so that the next case sees it."""
+def judge(occupancy: Occupancy, case: Case, now: float, *, private: bool = False) -> Decision:
+    """Decide. `private`: what is promised counts for the namespace of the pod only."""
     for steps in range(case.steps + 1):
         request = case.request(steps)
         statement = occupancy.place(request)
@@ -67,8 +68,17 @@ def judge(occupancy: Occupancy, case: Case, now: float) -> Decision:
             statement.undo(occupancy.fleet)
             if case.dry_run:
                 return Decision(FallbackOutcome.PLACED, steps, node=node)
-            promise = Promise(case.id, now, kind(case, request), node, steps, dict(request.resources), held)
-            occupancy.promise(promise)
+            promise = Promise(
+                case.id,
+                now,
+                kind(case, request),
+                node,
+                steps,
+                dict(request.resources),
+                held,
+                case.namespace,
+                private=private,
+            )
             return Decision(FallbackOutcome.PLACED, steps, promise, node)
         undecided = steps < case.steps or case.options.at_end == REJECT
         if undecided and occupancy.fits_but_for_promises(request):

@@ -12,9 +12,12 @@ server is asked whether the pods that hold the devices still exist.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +25,7 @@ from apportion.admission.fallback import deciding, promises
 from apportion.admission.fallback.deciding import WAITING, Case, Decision, FallbackOutcome
 from apportion.admission.fallback.occupancy import Occupancy
 from apportion.admission.fallback.promise_store import PromiseStore
-from apportion.admission.fallback.promises import Ages, StoredPromises
+from apportion.admission.fallback.promises import Ages, Promise, StoredPromises
 from apportion.admission.fallback.recent_pods import RecentPods
 from apportion.apis import kinds
 from apportion.apis.errors import InputError
@@ -40,6 +43,10 @@ MOST_NODES_ASKED = 8
 """With more nodes than this in question the informers' view is good enough: one of many is free soon anyway."""
 CALL_SECONDS = 4.0
 AGAIN_SECONDS = 0.2
+MOST_AT_ONCE = 100
+"""Requests of one round. Nothing else is done in the meantime."""
+MOST_OPEN = 300
+CROWDED = Decision(FallbackOutcome.RETRY, trouble="too many pods wait for a decision, most of them in this namespace")
 FAILED = Decision(FallbackOutcome.RETRY, trouble="no decision is possible at present, see the log of the webhook")
 
 
@@ -51,13 +58,19 @@ class Patience:
     """Below the server's own limit and the webhook's timeout, so that the caller gets the reason."""
     lifetime: float = 30.0
     """Of a promise whose pod is never created."""
+    shared: float = 5.0
+    """How long such a promise counts for other namespaces than its own (T03)."""
+    briefly: float = 1.0
+    """The same for a request that has waited that long already."""
 
 
 @dataclass(eq=False)
 class _Entry:
     case: Case
     answer: asyncio.Future[Decision]
+    since: float
     until: float
+    cycle: int = 0
 
     def give(self, decision: Decision) -> None:
         if not self.answer.done():
@@ -95,8 +108,10 @@ class DecisionRounds:
         self._store = store
         self._patience = patience
         self._now = now
-        self._ages = Ages(patience.lifetime, clock.elapsed)
+        self._ages = Ages(patience.lifetime, clock.elapsed, shared=patience.shared)
         self._open: dict[_Entry, None] = {}  # in their order; a question that is asked twice is here twice
+        self._cycle = 1
+        self._unredeemed: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._next_end: float | None = None
         view.changes.on_change(self._wake.set)
@@ -104,7 +119,9 @@ class DecisionRounds:
 
     async def ask(self, case: Case) -> Decision:
         loop = asyncio.get_running_loop()
-        entry = _Entry(case, loop.create_future(), loop.time() + self._patience.deadline)
+        now = loop.time()
+        entry = _Entry(case, loop.create_future(), now, now + self._patience.deadline)
+        self._make_room()
         self._open[entry] = None
         self._wake.set()
         try:
@@ -133,7 +150,9 @@ class DecisionRounds:
     async def _pause(self) -> None:
         """Until something may have changed: a question, the cluster, a promise too old, a question too old."""
         if not self._wake.is_set():
-            moments = [entry.until - asyncio.get_running_loop().time() for entry in self._open]
+            now = asyncio.get_running_loop().time()
+            moments = [entry.until - now for entry in self._open]
+            moments += [late for entry in self._open if (late := entry.since + self._patience.shared - now) > 0]
             if self._open and self._next_end is not None:
                 moments.append(self._next_end)
             try:
@@ -144,7 +163,7 @@ class DecisionRounds:
         self._wake.clear()
 
     async def _round(self) -> None:
-        entries = [entry for entry in self._open if not entry.answer.done()]
+        entries = self._next_entries()
         if not entries:
             return
         self._recent.forget_old()
@@ -152,14 +171,16 @@ class DecisionRounds:
         self._ages.look(stored)
         if self._lags(stored):
             await self._catch_up(stored)
-        before = stored
+        before, self._unredeemed = stored, stored.unredeemed
         decisions, doubts, stored = self._decide_all(
             entries, promises.tidied(stored, self._recent.sightings, self._ages)
         )
         if await self._anyone_gone(doubts):
             self._wake.set()
             return
-        if {promise.id for promise in stored.promises} - {promise.id for promise in before.promises}:
+        if stored.unredeemed != before.unredeemed or (
+            {promise.id for promise in stored.promises} - {promise.id for promise in before.promises}
+        ):
             try:
                 await self._store.write(stored)
             except errors.Conflict:
@@ -171,12 +192,38 @@ class DecisionRounds:
             if decision.outcome is not FallbackOutcome.WAIT:
                 entry.give(decision)
 
+    def _next_entries(self) -> list[_Entry]:
+        """Those of a round: not too many, and each namespace in turn, so that none takes what another waits for."""
+        waiting = [entry for entry in self._open if not entry.answer.done()]
+        due = [entry for entry in waiting if entry.cycle < self._cycle]
+        if not due:
+            self._cycle += 1
+            due = waiting
+        by_namespace: dict[str, list[_Entry]] = {}
+        for entry in due:
+            by_namespace.setdefault(entry.case.namespace, []).append(entry)
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_namespace.values()))
+        chosen = list(itertools.islice((entry for entry in turns if entry is not None), MOST_AT_ONCE))
+        for entry in chosen:
+            entry.cycle = self._cycle
+        if len(chosen) < len(due):
+            self._wake.set()
+        return chosen
+
+    def _make_room(self) -> None:
+        """With too many open requests, the namespace that has the most is asked to retry."""
+        waiting = [entry for entry in self._open if not entry.answer.done()]
+        if len(waiting) >= MOST_OPEN:
+            counts = Counter(entry.case.namespace for entry in waiting)
+            largest = max(counts, key=lambda namespace: counts[namespace])
+            next(entry for entry in waiting if entry.case.namespace == largest).give(CROWDED)
+
     def _decide_all(
         self, entries: Sequence[_Entry], stored: StoredPromises
     ) -> tuple[list[Decision], list[_Doubt], StoredPromises]:
         """One decision after the other on the fleet with all assumptions, which are taken back at the end."""
         decisions = []
-        with self._occupancy.assumed(stored.promises):
+        with self._occupancy.assumed(promise for promise in stored.promises if not promise.private):
             for entry in entries:
                 decision, stored = self._attempt(entry, stored)
                 decisions.append(decision)
@@ -193,7 +240,7 @@ class DecisionRounds:
         fleet = self._occupancy.fleet
         mark = fleet.checkpoint()
         try:
-            decided = self._decide(entry.case, stored)
+            decided = self._decide(entry, stored)
         except InputError as error:  # lower tiers are read only when they are needed
             fleet.rollback(mark)
             entry.fail(error)
@@ -206,18 +253,32 @@ class DecisionRounds:
         fleet.release(mark)
         return decided
 
-    def _decide(self, case: Case, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
+    def _decide(self, entry: _Entry, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
+        case = entry.case
         given = stored.of(case.id)
         if given is not None:  # written before, but the answer was lost
             return Decision(FallbackOutcome.PLACED, given.steps, given, given.node), stored
         homes = self._occupancy.fleet.pod_nodes
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}
-        if case.stale or stored.full:
+        if case.stale or stored.full_for(case.namespace):
             return WAITING, stored
-        decision = deciding.judge(self._occupancy, case, self._now())
+        own = [each for each in stored.promises if each.private and each.namespace == case.namespace]
+        private = case.namespace in stored.unredeemed
+        ignored = self._ignored(entry, stored)
+        with self._occupancy.seen_by(own, ignored) if own or ignored else nullcontext():
+            decision = deciding.judge(self._occupancy, case, self._now(), private=private)
         if decision.promise is not None:
             stored = promises.added(stored, decision.promise, self._recent.sightings)
+            if not private:
+                self._occupancy.promise(decision.promise)
         return decision, stored
+
+    def _ignored(self, entry: _Entry, stored: StoredPromises) -> list[Promise]:
+        """Promises of other namespaces that a request no longer waits for, because it has waited long enough."""
+        if asyncio.get_running_loop().time() - entry.since < self._patience.shared:
+            return []
+        others = (each for each in stored.promises if not each.private and each.namespace != entry.case.namespace)
+        return [each for each in others if self._ages.of(each) > self._patience.briefly]
 
     def _lags(self, stored: StoredPromises) -> bool:
         version = self._pods.version
@@ -259,7 +320,16 @@ class DecisionRounds:
         now = asyncio.get_running_loop().time()
         for entry in self._open:
             if entry.until <= now:
-                entry.give(Decision(FallbackOutcome.RETRY))
+                entry.give(Decision(FallbackOutcome.RETRY, trouble=self._trouble(entry.case.namespace)))
+
+    def _trouble(self, namespace: str) -> str:
+        count = self._unredeemed.get(namespace, 0)
+        if not count:
+            return ""
+        return (
+            f"devices are promised to pods of namespace {namespace}, of which {count} were reviewed and not created; "
+            "check quotas and other admission webhooks, and if nobody created such pods, who can reach this webhook"
+        )
 
 
 def _falls(decision: Decision) -> bool:

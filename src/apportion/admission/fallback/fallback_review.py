@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,12 +17,13 @@ from apportion.admission.fallback.deciding import Case, Decision, FallbackOutcom
 from apportion.admission.fallback.decision_rounds import DecisionRounds
 from apportion.admission.fallback.occupancy import without_volumes
 from apportion.admission.fallback.tiers import FallbackOptions
+from apportion.admission.large_reviews import LARGE_BYTES, LargeReviews
 from apportion.admission.requests import Want
 from apportion.admission.static_or_dynamic import Mechanism
 from apportion.apis import kinds, names
-from apportion.apis.errors import RequestError
+from apportion.apis.errors import InputError, RequestError
 from apportion.apis.noderules import NodeRules
-from apportion.apis.pods import Pod
+from apportion.apis.pods import Pod, ResourceRequirements
 from apportion.apis.request import Request
 from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from apportion.cluster import errors
@@ -31,18 +33,47 @@ from apportion.view.requests import read
 ROOT = "spec"
 TEMPLATE_ROOT = "spec.template.spec"
 TEMPLATES = {("batch", "Job"), ("apps", "Deployment")}
+NAMESPACE_SECONDS = 2.0
+"""How long a review waits for its namespace to be observed. Reviews of namespaces that do not exist are forged."""
+MOST_REQUEST_BYTES = 128 * 1024
+"""Of what is kept of a pod while it waits for its decision, and compared with every node."""
+
+
+@dataclass
+class _Subject:
+    """A new pod that asks for MIG devices."""
+
+    name: str
+    profiles: list[str]
+    options: FallbackOptions
+    concerned: bool
+    job: str = ""
+    prepared: Case | InputError | None = None
+
+    def case(self) -> Case:
+        """Raises InputError for a pod that is not valid."""
+        assert self.prepared is not None
+        if isinstance(self.prepared, InputError):
+            raise self.prepared
+        return self.prepared
 
 
 class FallbackReview:
     """Answers `/mutate-fallback`."""
 
     def __init__(
-        self, client: Client, knowledge: ClusterKnowledge, rounds: DecisionRounds, default_tiers: Sequence[str]
+        self,
+        client: Client,
+        knowledge: ClusterKnowledge,
+        rounds: DecisionRounds,
+        default_tiers: Sequence[str],
+        large: LargeReviews,
     ) -> None:
         self._client = client
         self._knowledge = knowledge
         self._rounds = rounds
         self._default_tiers = tuple(default_tiers)
+        self._large = large
 
     async def answer(self, question: Question) -> ReviewAnswer:
         """Raises InputError for what is refused."""
@@ -50,27 +81,25 @@ class FallbackReview:
         if question.sub_resource or (what != ("", "Pod") and what not in TEMPLATES):
             return admission_review.allowed(question.uid)
         if question.operation == "UPDATE" and what == ("", "Pod"):
-            return self._updated(question)
+            async with self._large.turn(question.size):
+                return self._updated(question)
         if question.operation != "CREATE":
             return admission_review.allowed(question.uid)
         if what in TEMPLATES:
-            self._look_at_template(question)
+            async with self._large.turn(question.size):
+                self._look_at_template(question)
             return admission_review.allowed(question.uid)
         return await self._created(question)
 
     async def _created(self, question: Question) -> ReviewAnswer:
-        pod = question.new()
-        asked = [want for _, wants in tier_replacement.read(pod, ROOT) for want in wants]
-        metadata = requests.mapping(pod.get("metadata"), "metadata")
-        if not asked or self._left_alone(question, metadata):
+        async with self._large.turn(question.size):
+            subject = self._read(question)
+        if subject is None:
             return admission_review.allowed(question.uid)
-        name = _name(question, metadata)
-        annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
-        facts = self._knowledge.facts_for(question.namespace)
-        options = tiers.read(annotations, facts.namespace_annotations, self._default_tiers, facts.offers.static)
-        slices.check(asked, facts.offers)
-        concerned = self._concerns(asked, annotations, facts.namespace_annotations, options)
-        job = _job(metadata) if concerned else ""
+        name, job = subject.name, subject.job
+        if subject.concerned and not await self._knowledge.knows_namespace(question.namespace, NAMESPACE_SECONDS):
+            message = f"pod {name}: there is no namespace {question.namespace}, or it is very new; retry in a moment"
+            return admission_review.later(question.uid, message)
         try:
             if job and await self._queued(question.namespace, job):
                 return admission_review.allowed(question.uid)
@@ -78,17 +107,17 @@ class FallbackReview:
             message = f"pod {name}: cannot determine whether Kueue admitted its Job {job} ({error}); retry in a moment"
             return admission_review.later(question.uid, message)
         decision_log.reviewing("pod", name)
-        decision_log.requests("pod", name, _profiles(asked))
-        if not concerned:
+        decision_log.requests("pod", name, subject.profiles)
+        if not subject.concerned:
             return admission_review.allowed(question.uid)
         began = time.monotonic()
-        case = _case(question, pod, asked, options)
-        decision = await self._rounds.ask(case)
-        answer = _answer(question, name, options, decision)
+        decision = await self._rounds.ask(subject.case())
+        async with self._large.turn(question.size):
+            answer = _answer(question, name, subject.options, decision)
         decision_log.decided(
             {
                 "pod": name,
-                "wanted": "+".join(_profiles(asked)),
+                "wanted": "+".join(subject.profiles),
                 "outcome": decision.outcome.value,
                 "steps": decision.steps,
                 "node": decision.node or "-",
@@ -97,6 +126,27 @@ class FallbackReview:
             }
         )
         return answer
+
+    def _read(self, question: Question) -> _Subject | None:
+        """What there is to decide about a new pod; None if it concerns no MIG device, or nobody wants a decision."""
+        pod = question.changeable()
+        asked = [want for _, wants in tier_replacement.read(pod, ROOT) for want in wants]
+        metadata = requests.mapping(pod.get("metadata"), "metadata")
+        if not asked or self._left_alone(question, metadata):
+            return None
+        annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
+        facts = self._knowledge.facts_for(question.namespace)
+        options = tiers.read(annotations, facts.namespace_annotations, self._default_tiers, facts.offers.static)
+        slices.check(asked, facts.offers)
+        concerned = self._concerns(asked, annotations, facts.namespace_annotations, options)
+        subject = _Subject(_name(question, metadata), _profiles(asked), options, concerned)
+        if concerned:
+            subject.job = _job(metadata)
+            try:
+                subject.prepared = _case(question, metadata, asked, options)
+            except InputError as error:  # a pod that Kueue has in its queue is left alone nevertheless
+                subject.prepared = error
+        return subject
 
     def _concerns(
         self,
@@ -134,13 +184,13 @@ class FallbackReview:
         return names.KUEUE_QUEUE_LABEL in (found["metadata"].get("labels") or {})
 
     def _updated(self, question: Question) -> ReviewAnswer:
-        before, after = question.new(), question.new()
-        tier_replacement.repeat(after, question.old(), ROOT)
+        before, after = question.changeable(), question.changeable()
+        tier_replacement.repeat(after, question.old_changeable(), ROOT)
         return admission_review.allowed(question.uid, json_diff.difference(before, after))
 
     def _look_at_template(self, question: Question) -> None:
         """Logged, never changed: the pods are decided when they come."""
-        obj = question.new()
+        obj = question.changeable()
         template = requests.mapping(requests.mapping(obj.get("spec"), "spec").get("template"), "spec.template")
         asked = [want for _, wants in tier_replacement.read(template, TEMPLATE_ROOT) for want in wants]
         name = _name(question, requests.mapping(obj.get("metadata"), "metadata"))
@@ -157,7 +207,7 @@ def _answer(question: Question, name: str, options: FallbackOptions, decision: D
             "fall back"
         )
         return admission_review.later(question.uid, f"pod {name}: {trouble}; retry in a moment")
-    before, after = question.new(), question.new()
+    before, after = question.changeable(), question.changeable()
     taken = tier_replacement.step(after, ROOT, options, decision.steps)
     if decision.outcome is FallbackOutcome.REJECT:
         raise RequestError(
@@ -175,8 +225,7 @@ def _answer(question: Question, name: str, options: FallbackOptions, decision: D
     return admission_review.allowed(question.uid, json_diff.difference(before, after))
 
 
-def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], options: FallbackOptions) -> Case:
-    metadata = requests.mapping(pod.get("metadata"), "metadata")
+def _case(question: Question, metadata: Mapping[str, Any], asked: Sequence[Want], options: FallbackOptions) -> Case:
     known: dict[int, Request] = {}
 
     def request(steps: int) -> Request:
@@ -184,22 +233,28 @@ def _case(question: Question, pod: dict[str, Any], asked: Sequence[Want], option
             known[steps] = _request(question, options, steps)
         return known[steps]
 
-    request(0)  # invalid requests are refused before anything waits for them
-    return Case(
+    case = Case(
         id=question.uid,
+        namespace=question.namespace,
         request=request,
         steps=tier_replacement.most_steps([want.profile for want in asked], options.tiers),
         options=options,
         generate_name=str(metadata.get("generateName") or ""),
         dry_run=bool(question.dry_run),
     )
+    request(0)  # invalid requests are refused before anything waits for them
+    if question.size > LARGE_BYTES:  # all at once: decisions have no time to decode it again
+        for steps in range(1, case.steps + 1):
+            request(steps)
+    return case
 
 
 def _request(question: Question, options: FallbackOptions, steps: int) -> Request:
-    body = question.new()
+    body = question.changeable()
     tier_replacement.step(body, ROOT, options, steps)
     try:
-        pod = msgspec.convert(body, Pod)
+        pod = msgspec.json.decode(question.object, type=Pod)
+        _take_over(pod, body)
     except msgspec.ValidationError as error:
         raise RequestError("pod", question.name or "(no name yet)", f"is invalid: {error}") from None
     pod.metadata.namespace = question.namespace
@@ -209,7 +264,23 @@ def _request(question: Question, options: FallbackOptions, steps: int) -> Reques
         assert problem is not None
         raise problem
     request = without_volumes(asked)
+    if len(msgspec.json.encode(request)) > MOST_REQUEST_BYTES:
+        raise RequestError(
+            "pod",
+            question.name or "(no name yet)",
+            f"its labels, requests and scheduling rules have more than {MOST_REQUEST_BYTES} bytes; use fewer",
+            code="TooManyRules",
+        )
     return msgspec.structs.replace(request, rules=_narrowed(request.rules, options))
+
+
+def _take_over(pod: Pod, body: Mapping[str, Any]) -> None:
+    """Give the containers of a typed pod the resources that they have in its JSON."""
+    spec = requests.mapping(body.get("spec"), ROOT)
+    for key, containers in (("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)):
+        for container, changed in zip(containers, spec.get(key) or (), strict=True):
+            if "resources" in changed:
+                container.resources = msgspec.convert(changed["resources"], ResourceRequirements)
 
 
 def _narrowed(rules: NodeRules, options: FallbackOptions) -> NodeRules:

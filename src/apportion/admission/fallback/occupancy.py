@@ -63,6 +63,22 @@ class Occupancy:
             self._promised.clear()
             self.fleet.rollback(mark)
 
+    @contextmanager
+    def seen_by(self, own: Iterable[Promise], ignored: Iterable[Promise]) -> Iterator[None]:
+        """As one namespace sees it: promises that count for it alone, and without some that count for others."""
+        mark = self.fleet.checkpoint()
+        promised = dict(self._promised)
+        try:
+            for promise in ignored:
+                self._promised.pop(promise.id, None)
+                self.fleet.release_reservation(_key(promise))
+            for promise in own:
+                self.promise(promise)
+            yield
+        finally:
+            self._promised = promised
+            self.fleet.rollback(mark)
+
     def place(self, request: Request) -> Statement | None:
         """Put a pod on a node that can take it now; `undo` of the statement takes it back. Gates do not matter here."""
         return group_decision.place(self.fleet, request, self._graded if request.slices else self._plain)

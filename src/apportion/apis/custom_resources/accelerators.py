@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from apportion.apis.identities import DeviceUUID, PodUID
+from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
 from apportion.apis.meta import Conditions, ObjectMeta, Wire, condition
 
 READY = "Ready"
@@ -80,6 +80,17 @@ class Accelerator(Wire):
     ] = []
 
 
+class UnclaimedSlice(Wire, omit_defaults=False):
+    """A slice of a running pod whose claim somebody removed; the scheduler creates the claim again."""
+
+    claim: ClaimName
+    pod_uid: PodUID = msgspec.field(name="podUID")
+    profile: str
+    gpu_uuid: DeviceUUID = msgspec.field(name="gpuUUID")
+    start: Annotated[int, Meta(ge=0, description="First memory unit of the slice.")]
+    size: Annotated[int, Meta(ge=1, description="Number of memory units.")]
+
+
 class AgentReference(Wire):
     """The pod of the agent that wrote the status."""
 
@@ -129,6 +140,9 @@ class NodeAcceleratorStatus(Wire):
     gpus: list[Accelerator] = []
     node_resources: NodeResources | None = None
     agent: AgentReference | None = None
+    unclaimed: Annotated[
+        list[UnclaimedSlice], Meta(description="Slices of running pods whose claims were removed by others.")
+    ] = []
     conditions: Conditions = []
 
 

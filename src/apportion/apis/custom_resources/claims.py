@@ -14,10 +14,12 @@ from msgspec import Meta
 
 from apportion.apis import names
 from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
-from apportion.apis.meta import Condition, Conditions, ObjectMeta, Wire
+from apportion.apis.meta import Condition, Conditions, ObjectMeta, Wire, condition
 
 CREATED, PROCESSING, IN_USE = "created", "processing", "inUse"
 STATE_CONDITION = "State"
+LOST_CONDITION = "SliceLost"
+"""Set by the agent on a claim that has no placement on its node; the scheduler then evicts the pod."""
 
 
 # Far above any GPU. Only the API server refuses more: a stored claim that says so can still be read, and removed.
@@ -85,6 +87,12 @@ class AllocationClaim(Wire, kw_only=True):
     def state(self) -> str:
         return self.status.state or CREATED
 
+    @property
+    def lost(self) -> str:
+        """Why its agent has no placement for it; empty if it has one."""
+        found = condition(self.status.conditions, LOST_CONDITION)
+        return found.message if found is not None and found.status == "True" else ""
+
 
 def claim_name(pod_uid: PodUID, container: str, index: int) -> ClaimName:
     """Longer than 63 characters, so good as a name and never as a label value."""
@@ -98,6 +106,17 @@ def state_condition(state: str, *, now: str, generation: int = 0, message: str |
         status="True",
         reason=state,
         message=message or f"Allocation is {state}",
+        last_transition_time=now,
+        observed_generation=generation,
+    )
+
+
+def lost_condition(message: str, *, now: str, generation: int = 0) -> Condition:
+    return Condition(
+        type=LOST_CONDITION,
+        status="True",
+        reason="NoPlacement",
+        message=message,
         last_transition_time=now,
         observed_generation=generation,
     )

@@ -12,6 +12,16 @@ from apportion.apis.meta import Conditions, ObjectMeta, Wire
 ManagementState = Literal["Managed", "Unmanaged", "Force", "Removed"]
 LogLevel = Literal["", "Normal", "Debug", "Trace", "TraceAll"]
 NORMAL = {"default": "Normal"}
+# What a Node may have as labels: another selector would be refused by the API server when the agents get it.
+_LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+_LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_SELECTOR = {
+    "maxProperties": 32,
+    "additionalProperties": {"type": "string", "maxLength": 63, "pattern": _LABEL_VALUE},
+    "x-kubernetes-validations": [
+        {"rule": f"self.all(key, key.matches('{_LABEL_KEY}'))", "message": "keys must be label keys"}
+    ],
+}
 
 
 class DASOperatorSpec(Wire):
@@ -34,7 +44,10 @@ class DASOperatorSpec(Wire):
             description="enabled: agents emulate GPUs and do not use NVML.", extra_json_schema={"default": "disabled"}
         ),
     ] = "disabled"
-    node_selector: Annotated[dict[str, str], Meta(description="Additional labels that nodes need for an agent.")] = {}
+    node_selector: Annotated[
+        dict[str, str],
+        Meta(description="Additional labels that nodes need for an agent.", extra_json_schema=_SELECTOR),
+    ] = {}
     observed_config: dict[str, Any] = {}
     unsupported_config_overrides: dict[str, Any] = {}
 

@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
+from apportion.cli import drawing, options
 from apportion.cli.demo import workloads
 from apportion.cli.demo.observation import Observation
 from apportion.cli.demo.rendering import DemoPainter
@@ -43,6 +44,8 @@ def command(
     The exit code is 0 only if every step passed.
     """
     logging.basicConfig(level=logging.ERROR)
+    if picture is not None:
+        options.check_writable(picture, "--picture")  # before the demo takes its time
     show = Screen(quiet=output == "json", picture=picture)
     try:
         passed = asyncio.run(in_time(run(show)))
@@ -95,7 +98,7 @@ class Screen:
         self._console = Console(quiet=quiet)
         if not self._console.is_terminal:
             self._console = Console(quiet=quiet, width=PLAIN_WIDTH, no_color=True)
-        self._painter = DemoPainter()
+        self._painter = DemoPainter(glyphs=drawing.glyphs(self._console))
         self._picture = picture
         self._started = time.monotonic()
         self._steps: list[Step] = []
@@ -148,7 +151,8 @@ class Screen:
         paper = Console(record=True, width=PLAIN_WIDTH, file=io.StringIO(), force_terminal=True)
         paper.print(self._painter.screen(self._steps, observed.scene()))
         drawn = paper.export_svg(title="apportion demo")
-        self._picture.write_text(re.sub(r"@font-face {.*?}\s*", "", drawn, flags=re.DOTALL))  # no fonts from elsewhere
+        drawn = re.sub(r"@font-face {.*?}\s*", "", drawn, flags=re.DOTALL)  # no fonts from elsewhere
+        self._picture.write_text(drawn, encoding="utf-8")
 
     def _close(self, *, passed: bool) -> None:
         if self._console.is_terminal:

@@ -28,11 +28,13 @@ class DemoPainter(drawing.Painter):
         table.add_column()
         table.add_column(style="dim", no_wrap=False)
         for step in steps:
-            table.add_row(_mark(step), Text(step.expectation, style="bold" if step.passed is None else ""), step.detail)
+            table.add_row(
+                self._mark(step), Text(step.expectation, style="bold" if step.passed is None else ""), step.detail
+            )
         return table
 
-
-def _mark(step: Step) -> RenderableType:
-    if step.passed is None:
-        return Spinner("dots", style="cyan") if step.started else Text("·", style="dim")
-    return Text("✓", style="bold green") if step.passed else Text("✗", style="bold red")
+    def _mark(self, step: Step) -> RenderableType:
+        glyphs = self._glyphs
+        if step.passed is None:
+            return Spinner(glyphs.spinner, style="cyan") if step.started else Text(glyphs.free, style="dim")
+        return Text(glyphs.passed, style="bold green") if step.passed else Text(glyphs.failed, style="bold red")

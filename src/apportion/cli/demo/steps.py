@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ PLACES = sum(TEAMS.values())
 LEFT_FOR_MIXED = {"train": 2, "serve": 2}
 STEP_TIMEOUT = 40.0
 START_LIMIT = 2.0
+LOG_PAUSE = 0.1
 
 
 @dataclass
@@ -154,10 +156,21 @@ class Demo:
         """Each container prints its devices at start; they must be those of the pod's claims."""
         for pod in pods:
             name = pod["metadata"]["name"]
-            printed = b"".join([chunk async for chunk in self._client.logs(workloads.NAMESPACE, name)]).decode()
+            printed = await self._first_line_of_log(name)
             own = [mig_uuid(claim) for claim in self._observed.claims_of([pod])]
-            if sorted(printed.split("\n", 1)[0].strip().split(",")) != sorted(own):
-                raise StepFailedError(f"{name} has the devices {printed.strip()!r}, but its claims are {own}")
+            if sorted(printed.split(",")) != sorted(own):
+                raise StepFailedError(f"{name} has the devices {printed!r}, but its claims are {own}")
+
+    async def _first_line_of_log(self, name: str) -> str:
+        """A container that runs may not have printed anything yet: waits until it has."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STEP_TIMEOUT):
+                while True:
+                    printed = b"".join([chunk async for chunk in self._client.logs(workloads.NAMESPACE, name)]).decode()
+                    if "\n" in printed:
+                        return printed.split("\n", 1)[0].strip()
+                    await asyncio.sleep(LOG_PAUSE)
+        return ""
 
     async def _create_namespace(self) -> None:
         try:

@@ -1,4 +1,7 @@
-"""Refusals as text, for events, conditions and commands; the text of each reason is in its row."""
+"""Refusals as text, for events, conditions and commands; the text of each reason is in its row.
+
+Whoever may read the events of a namespace reads this text. Pods of other namespaces are counted in it and never named.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from apportion.core.refusals import NodeGroup, Refusal, Remedy
 LONGEST = 1000  # an Event's message may have 1,024 bytes
 
 
-def of(refusal: Refusal) -> str:
-    """One line: how many nodes are available, why the others are not, and the cheapest change."""
+def of(refusal: Refusal, *, reader: str = "") -> str:
+    """One line: how many nodes are available, why the others are not, and the cheapest change.
+
+    `reader` is the namespace in which it is read, if that is not the one of the pod that the refusal was made for.
+    """
     if refusal.detail:
         return _limited(f"{_start(refusal.code)}{refusal.detail}.")
     text = f"0/{refusal.total_nodes} nodes are available for {wanted(refusal)}"
@@ -18,7 +24,7 @@ def of(refusal: Refusal) -> str:
         text += f": {why}"
     text += "."
     if refusal.remedy is not None:
-        text += f" Cheapest change: {remedy(refusal.remedy)}."
+        text += f" Cheapest change: {remedy(refusal.remedy, reader or refusal.namespace)}."
     return _limited(text)
 
 
@@ -36,7 +42,7 @@ def wanted(refusal: Refusal) -> str:
     return " + ".join(f"{count} x {name}" for name, count in refusal.wants) or "this pod"
 
 
-def remedy(change: Remedy) -> str:
+def remedy(change: Remedy, reader: str) -> str:
     match change.kind:
         case "profile" | "model":
             field = f"{change.field} " if change.field else ""
@@ -44,8 +50,7 @@ def remedy(change: Remedy) -> str:
         case "quota":
             return f"increase the {change.subject} quota by {change.count}"
         case "free":
-            many = "pod" if change.count == 1 else "pods"
-            return f"free {change.subject} on node {change.node} by deleting {many} {_listed(change.pods)}"
+            return f"free {change.subject} on node {change.node} by deleting {_listed(change.pods, reader)}"
         case "rule":
             relaxation = change.code.row.relaxation if change.code else None
             assert relaxation is not None
@@ -57,9 +62,22 @@ def remedy(change: Remedy) -> str:
 _LISTED = 3
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:_LISTED])
-    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
+def _listed(pods: tuple[str, ...], reader: str) -> str:
+    own = [name for name in pods if _namespace(name) == reader]
+    others = [name for name in pods if _namespace(name) != reader]
+    parts = []
+    if own:
+        more = f" and {len(own) - _LISTED} more" if len(own) > _LISTED else ""
+        parts.append(f"{'pod' if len(own) == 1 else 'pods'} {', '.join(own[:_LISTED])}{more}")
+    if others:
+        many = "1 pod" if len(others) == 1 else f"{len(others)} pods"
+        single = len({_namespace(name) for name in others}) == 1
+        parts.append(f"{many} of {'another namespace' if single else 'other namespaces'}")
+    return " and ".join(parts)
+
+
+def _namespace(pod: str) -> str:
+    return pod.partition("/")[0]
 
 
 def _limited(text: str) -> str:

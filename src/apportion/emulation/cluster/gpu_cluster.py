@@ -4,15 +4,14 @@ image run as child processes of this one.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from apportion.apis.installation import Installation
 from apportion.cluster.access import SERVICE_ACCOUNT_DIR_ENV
-from apportion.emulation.cluster import nvidia_smi
 from apportion.emulation.cluster.topology import Topology
 from pocketkube.clock import Clock
 from pocketkube.cluster import EmbeddedCluster
+from pocketkube.kubelet.runtime.interpreters import isolated
 from pocketkube.kubelet.settings import KubeletSettings
 from pocketkube.plugins import Plugins, ProcessImage
 
@@ -24,6 +23,22 @@ echo 'Copy output data from the CUDA device to the host memory'
 echo 'Test PASSED'
 echo 'Done'
 """
+# The commands of planes. Those for people (`up`, `down`, ...) act on the machine, so no pod may call them.
+# The agent gets the files of its container and an address of the cluster also where its pod names none.
+_PLANES: dict[str, dict[str, str]] = {
+    "webhook": {},
+    "scheduler": {},
+    "operator": {},
+    "simulator": {},
+    "node": {
+        "--kubelet-dir": "/var/lib/kubelet",
+        "--cdi-dir": "/var/run/cdi",
+        "--state-dir": "/var/lib/apportion",
+        "--cgroup-dir": "/sys/fs/cgroup",
+        "--listen": "127.0.0.1:9400",
+    },
+}
+_DOWNWARD_VARIABLES = frozenset(("NODE_NAME", "POD_IP", "POD_NAME", "POD_NAMESPACE", "POD_UID", "HOSTNAME"))
 
 
 def gpu_cluster(
@@ -34,12 +49,9 @@ def gpu_cluster(
     port: int = 0,
     clock: Clock | None = None,
     kubelet: KubeletSettings | None = None,
-    image: str = Installation.image,
+    installation: Installation | None = None,
 ) -> EmbeddedCluster:
-    """Not started yet. The planes are installed on it as on any cluster: see `installing`.
-
-    `image` is another name of our image, besides that in the shipped manifests.
-    """
+    """Not started yet. The planes are installed on it as on any cluster: see `installing`."""
     return EmbeddedCluster(
         topology.nodes(),
         kubeconfig=kubeconfig,
@@ -47,20 +59,29 @@ def gpu_cluster(
         port=port,
         clock=clock,
         kubelet=kubelet,
-        plugins=plugins(image),
+        plugins=plugins(installation or Installation()),
     )
 
 
-def plugins(image: str) -> Plugins:
-    command = (sys.executable, "-m", "apportion")
-    repositories = dict.fromkeys((Installation.image, _repository(image)))
+def plugins(installation: Installation) -> Plugins:
+    """The planes run as child processes: the image of the shipped manifests and the configured one, in the namespaces
+    of the planes only."""
+    images = dict.fromkeys((Installation.image, installation.image))
     return Plugins(
-        programs={"nvidia-smi": nvidia_smi.program},
-        process_images=[ProcessImage(each, command, SERVICE_ACCOUNT_DIR_ENV) for each in repositories],
+        programs={"nvidia-smi": "apportion.emulation.cluster.nvidia_smi:program"},
+        process_images=[_planes(image, frozenset(installation.namespaces)) for image in images],
         image_commands={"cuda-sample:vectoradd*": ["sh", "-c", _VECTOR_ADDITION]},
     )
 
 
-def _repository(image: str) -> str:
-    """`apportion` of `ghcr.io/apportion/apportion:0.1.0`."""
-    return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+def _planes(image: str, namespaces: frozenset[str]) -> ProcessImage:
+    return ProcessImage(
+        image=image,
+        namespaces=namespaces,
+        program="apportion",
+        command=isolated("apportion"),
+        subcommands=_PLANES,
+        environment=_DOWNWARD_VARIABLES,
+        environment_prefix="APPORTION_",
+        service_account_env=SERVICE_ACCOUNT_DIR_ENV,
+    )

@@ -17,8 +17,8 @@ async def program(call: Call, /) -> int:
         machine = script.read(call.files.read(_PATH)) or Machine()
     except OSError:
         machine = _unseen(call)
-    code, text = command.run(machine, call.args, datetime.fromtimestamp(call.clock.now(), UTC))
-    call.out(text)
+    code, text = command.run(machine, call.args, datetime.fromtimestamp(await call.clock.now(), UTC))
+    await call.out(text)
     return code
 
 

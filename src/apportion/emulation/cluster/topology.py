@@ -39,28 +39,44 @@ class TopologyError(ValueError):
 class PoolGpus(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """GPUs of one product in a node. Without `memoryMiB` the catalogue's memory holds.
 
-    In MIG mode they are cut as `layout` says, or on demand if there is none.
+    In MIG mode they are cut as `layout` says, or on demand if there is none; without `mig` they are in MIG mode if the
+    model supports it.
     """
 
     product: str = "NVIDIA A100-PCIE-40GB"
     count: int = 2
     memory_mib: int | None = msgspec.field(default=None, name="memoryMiB")
-    mig: bool = True
+    mig: bool | None = None
     layout: list[Any] | dict[Any, Any] = []
+
+    @property
+    def sliced(self) -> bool:
+        """In MIG mode; by default if the model supports it."""
+        model = Catalog.shipped().find(self.product, self.memory_mib)
+        return bool(model and model.profiles) if self.mig is None else self.mig
+
+    def check(self, field: str) -> None:
+        """Raises TopologyError if no node could have these GPUs."""
+        if self.mig and not self.model(field).profiles:
+            raise TopologyError(f"{field}.mig: {self.product!r} does not support MIG: remove the field, or use false")
+        self.cuts(field)
 
     def model(self, field: str) -> Model:
         found = Catalog.shipped().find(self.product, self.memory_mib)
         if found is None:
+            known = ", ".join(sorted(model.id for model in Catalog.shipped()))
             raise TopologyError(
-                f"{field}.product: {self.product!r} is not a known GPU model: use the product name of the driver"
+                f"{field}.product: {self.product!r} is not a known GPU model: use the product name of the driver, or "
+                f"one of {known}"
             )
         return found
 
     def cuts(self, field: str) -> layouts.Cuts:
         """Where the slices of the layout lie on each GPU."""
+        model = self.model(field)
         try:
             entries = migconfig.read_devices(self.layout, f"{field}.layout")
-            return layouts.lay_out(self.model(field), entries, f"{field}.layout") if entries else ()
+            return layouts.lay_out(model, entries, f"{field}.layout") if entries else ()
         except InputError as error:
             raise TopologyError(str(error)) from None
 
@@ -116,8 +132,8 @@ def _read(path: Path) -> Any:
         return yaml.safe_load(path.read_text())
     except OSError as error:
         raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise TopologyError(f"{path}: is not YAML: {error}") from None
+    except (UnicodeDecodeError, RecursionError, yaml.YAMLError, ValueError) as error:
+        raise TopologyError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
 
 
 def parse(raw: Any, source: str = "topology") -> Topology:
@@ -157,7 +173,7 @@ def _check(topology: Topology, source: str) -> None:
         for index, gpus in enumerate(pool.gpus):
             if gpus.count < 0:
                 raise TopologyError(f"{where}.gpus[{index}].count: {gpus.count} is negative: use 0 or more")
-            gpus.cuts(f"{where}.gpus[{index}]")
+            gpus.check(f"{where}.gpus[{index}]")
 
 
 MAX_NAME = 48
@@ -175,7 +191,7 @@ def _gpu_labels(gpus: list[PoolGpus]) -> dict[str, str]:
     memory = gpus[0].memory_mib or (model.memory_mib if model else 0)
     if memory:
         labels[names.GPU_MEMORY_LABEL] = str(memory)
-    if any(entry.mig for entry in gpus) or (model is not None and model.profiles):
+    if any(entry.sliced for entry in gpus) or (model is not None and model.profiles):
         labels[names.MIG_CAPABLE_LABEL] = "true"
     else:
         labels[names.MANAGED_LABEL] = "true"
@@ -185,7 +201,7 @@ def _gpu_labels(gpus: list[PoolGpus]) -> dict[str, str]:
 
 
 def _gpu_entry(gpus: PoolGpus) -> dict[str, Any]:
-    entry = {"product": gpus.product, "count": gpus.count, "memoryMiB": gpus.memory_mib, "mig": gpus.mig}
+    entry = {"product": gpus.product, "count": gpus.count, "memoryMiB": gpus.memory_mib, "mig": gpus.sliced}
     return {key: value for key, value in entry.items() if value is not None}
 
 
@@ -205,7 +221,7 @@ def _static_capacity(gpus: list[PoolGpus]) -> dict[str, str]:
     if not gpus:
         return {}
     amounts = Counter(
-        {names.NVIDIA_GPU: sum(entry.count for entry in gpus if not entry.mig and not entry.cuts("gpus"))}
+        {names.NVIDIA_GPU: sum(entry.count for entry in gpus if not entry.sliced and not entry.cuts("gpus"))}
     )
     for cuts in _cut_beforehand(gpus).values():
         amounts.update(profiles.nvidia_resource(name) for name, _, _ in cuts)

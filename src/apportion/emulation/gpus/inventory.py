@@ -1,6 +1,8 @@
 """Which GPUs an emulated node has: read from the annotation `apportion.io/emulated-gpus` of its Node.
 
 [{"product": "NVIDIA A100-PCIE-40GB", "count": 2, "memoryMiB": 40960, "mig": true}]
+
+Without `mig` GPUs are in MIG mode if their model supports it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ class DeclaredGpus(msgspec.Struct, rename="camel"):
     product: str = "NVIDIA A100-PCIE-40GB"
     count: int = 2
     memory_mib: int | None = msgspec.field(default=None, name="memoryMiB")
-    mig: bool = True
+    mig: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,10 @@ def _items(entry: DeclaredGpus, catalog: Catalog) -> list[InventoryGpu]:
         known = ", ".join(sorted(model.id for model in catalog))
         raise _refused(entry.product, f"use the product name of the driver, or one of {known}")
     if entry.mig and not model.profiles:
-        raise _refused(entry.product, 'this model does not support MIG: add "mig": false')
+        raise _refused(entry.product, 'this model does not support MIG: remove "mig"')
     memory = entry.memory_mib or model.memory_mib
-    return [InventoryGpu(entry.product, model, memory, entry.mig)] * entry.count
+    mig = bool(model.profiles) if entry.mig is None else entry.mig
+    return [InventoryGpu(entry.product, model, memory, mig)] * entry.count
 
 
 def _refused(value: object, fix: str) -> Refused:

@@ -20,7 +20,7 @@ from apportion.node.cluster.accelerator_status import NodeReport, ready_conditio
 from apportion.node.readiness import STOPPED
 from apportion.node.settings import Settings
 
-_EMPTY: dict[str, Any] = {"gpus": []}  # a list that is empty is left out of the wire form
+_EMPTY: dict[str, Any] = {"gpus": [], "unclaimed": None}  # a list that is empty is left out of the wire form
 
 
 class AcceleratorReport:

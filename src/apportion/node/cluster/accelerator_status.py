@@ -18,11 +18,13 @@ from apportion.apis.custom_resources.accelerators import (
     NodeGpu,
     NodeResources,
     ProfilePlacement,
+    UnclaimedSlice,
 )
 from apportion.apis.identities import DeviceUUID
 from apportion.apis.meta import Condition, condition
 from apportion.node.container.runtime_config import RuntimeReport
 from apportion.node.hardware.partitioner import Gpu, Slice
+from apportion.node.hardware.slice_records import SliceRecord
 from apportion.node.kubelet import capacity
 from apportion.node.readiness import Readiness
 
@@ -34,12 +36,14 @@ MIB_PER_GIB = 1024
 @dataclass(frozen=True)
 class NodeReport:
     """`foreign` are slices that Apportion did not make; `holders` are pods by the uuid of the device they hold;
-    `runtime` is None where NVIDIA's container runtime is not used."""
+    `unclaimed` are slices of running pods whose claims are gone; `runtime` is None where NVIDIA's container runtime is
+    not used."""
 
     gpus: Sequence[Gpu]
     readiness: Readiness
     foreign: Sequence[Slice]
     holders: Mapping[DeviceUUID, DeviceHolder]
+    unclaimed: Sequence[SliceRecord] = ()
     runtime: RuntimeReport | None = None
 
 
@@ -54,6 +58,7 @@ def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition]
         gpus=[_accelerator(gpu, state) for gpu in state.gpus],
         node_resources=_node_resources(state.gpus),
         agent=agent,
+        unclaimed=[_unclaimed(entry) for entry in sorted(state.unclaimed, key=lambda entry: entry.claim)],
         conditions=[_dated(entry, old, now) for entry in conditions],
     )
 
@@ -99,6 +104,11 @@ def _holders(gpu: Gpu, holders: Mapping[DeviceUUID, DeviceHolder]) -> list[Devic
     devices = [gpu.uuid, *(found.uuid for found in gpu.fixed or ())]
     found = {holder.pod_uid: holder for device in devices if (holder := holders.get(device))}
     return [found[uid] for uid in sorted(found)]
+
+
+def _unclaimed(entry: SliceRecord) -> UnclaimedSlice:
+    place = entry.place
+    return UnclaimedSlice(entry.claim, entry.pod_uid, place.profile, place.gpu, place.start, place.size)
 
 
 # The form of the DAS operator

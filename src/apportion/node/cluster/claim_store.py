@@ -67,20 +67,35 @@ class ClaimStore:
     async def set_state(
         self, claim: AllocationClaim, state: str, *, uuid: DeviceUUID | None = None, message: str | None = None
     ) -> None:
-        """Write the state with its condition, unless it is there already."""
+        """Write the state with its condition, unless it is there already.
+
+        A state that is reached without a problem (no `message`) ends that the claim is lost.
+        """
         current = self.get(claim.name) or claim
         wanted_uuid = current.status.mig_uuid if uuid is None else uuid
         condition = claims.state_condition(
             state, now=clock.timestamp(), generation=current.metadata.generation, message=message
         )
-        if current.state == state and current.status.mig_uuid == wanted_uuid and _holds(current, condition):
+        replaced = {claims.STATE_CONDITION} if message else {claims.STATE_CONDITION, claims.LOST_CONDITION}
+        same = current.state == state and current.status.mig_uuid == wanted_uuid and _holds(current, condition)
+        if same and not (current.lost and claims.LOST_CONDITION in replaced):
             return
-        others = [entry for entry in current.status.conditions if entry.type != claims.STATE_CONDITION]
+        others = [entry for entry in current.status.conditions if entry.type not in replaced]
         status: dict[str, Any] = {
             "state": state,
             "migUUID": wanted_uuid,
             "conditions": [to_wire(entry) for entry in (*others, condition)],
         }
+        await self._patch(claim.name, {"status": status}, subresource="status")
+
+    async def mark_lost(self, claim: AllocationClaim, why: str) -> None:
+        """Write on the claim that its node has no placement for it, unless that is there already."""
+        current = self.get(claim.name) or claim
+        if current.lost == why:
+            return
+        lost = claims.lost_condition(why, now=clock.timestamp(), generation=current.metadata.generation)
+        others = [entry for entry in current.status.conditions if entry.type != claims.LOST_CONDITION]
+        status = {"conditions": [to_wire(entry) for entry in (*others, lost)]}
         await self._patch(claim.name, {"status": status}, subresource="status")
 
     async def move(self, claim: AllocationClaim, place: SlicePlacement) -> AllocationClaim:

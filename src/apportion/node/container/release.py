@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 
+from apportion.apis.custom_resources import claims
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import PodUID
 from apportion.cluster.events import Recorder, Regarding
-from apportion.node.cluster.claim_store import ClaimStore
+from apportion.node.cluster.claim_store import ClaimStore, place_of
 from apportion.node.cluster.pod_lifecycle import PodLifecycle, PodPhase
 from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container.cdi import CdiFolder
@@ -54,6 +55,16 @@ class Release:
         claimed = {claim.pod_uid for claim in self._store.all()}
         return claimed | {entry.pod_uid for entry in self._records} | self._folder.pods()
 
+    def unclaimed(self) -> list[SliceRecord]:
+        """Slices of running pods whose claims were removed by others."""
+        return [entry for entry in self._records if self._store.get(entry.claim) is None and self._runs(entry.pod_uid)]
+
+    def is_restored(self, claim: AllocationClaim) -> bool:
+        """A claim that the scheduler created again for a slice that exists."""
+        entry = self._records.get(claim.name)
+        unused = claim.state == claims.CREATED and not claim.metadata.deleting
+        return unused and entry is not None and bool(entry.uuid) and entry.place == place_of(claim)
+
     async def reconcile(self, uid: PodUID) -> float | None:
         """Release what is over; returns the seconds until the next check if something is about to end."""
         async with self._locks.pod(uid):
@@ -61,6 +72,7 @@ class Release:
             reference = found[0].spec.pod_ref if found else None
             life = await self._pods.life(uid, reference)
             await self._drop_unused(found)
+            await self._confirm_restored(found)
             if life.state is PodPhase.unbound:
                 return None
             return await self._release(uid, found, life)
@@ -78,6 +90,17 @@ class Release:
         waits = [await self._free(claim) for claim in due]
         waits += [await self._free_orphan(entry) for entry in orphans]
         return min((wait for wait in waits if wait is not None), default=None)
+
+    def _runs(self, uid: PodUID) -> bool:
+        pod = self._pods.get(uid)
+        return pod is not None and not pod.metadata.deleting and not pod.terminal
+
+    async def _confirm_restored(self, found: list[AllocationClaim]) -> None:
+        for claim in found:
+            entry = self._records.get(claim.name)
+            if entry is not None and self.is_restored(claim) and (uuid := await self._slicing.uuid_of(entry)):
+                await self._store.set_state(claim, claims.IN_USE, uuid=uuid)
+                log.info("claim %s was created again for %s", claim.name, uuid)
 
     def _orphans(self, uid: PodUID, found: list[AllocationClaim]) -> list[SliceRecord]:
         """Slices whose claim was deleted by force."""

@@ -1,9 +1,9 @@
-"""A place for each claim: one that loses an overlap moves to another place of the node, or its pod is evicted.
+"""A place for each claim: one that loses an overlap moves to another place of the node, or is marked as lost.
 
 Two schedulers that both act as the leader can claim one place twice, and the hardware can refuse what should
 fit, for example because slices that others created use up a limit. A claim whose place cannot be had gets
-another place of the node if there is one; otherwise its pod is evicted with the reason, so that its controller
-creates a new one that is scheduled again.
+another place of the node if there is one; otherwise it is marked with the reason. The scheduler evicts the pod of
+such a claim, so that its controller creates a new one that is scheduled again. Agents have no right to evict.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID
 from apportion.apis.placements import SlicePlacement
-from apportion.cluster import errors
-from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder, Regarding
 from apportion.node.cluster.claim_store import ClaimStore, place_of
 from apportion.node.hardware import free_placement
@@ -37,7 +35,6 @@ class ClaimPlacement:
     def __init__(
         self,
         *,
-        client: Client,
         driver: Partitioner,
         store: ClaimStore,
         records: SliceRecords,
@@ -45,7 +42,6 @@ class ClaimPlacement:
         recorder: Recorder,
         checks: NodeChecks,
     ) -> None:
-        self._client = client
         self._driver = driver
         self._store = store
         self._records = records
@@ -123,20 +119,11 @@ class ClaimPlacement:
             self._recorder.warn(regarding, "SliceMoved", f"{why}; {claim.name} moved to {place}")
             return entry
         text = f"{why}, and no other placement for {claim.spec.profile} is free on this node"
-        await self._evict(claim, regarding, text)
+        log.warning("claim %s is lost: %s", claim.name, text)
+        await self._store.mark_lost(claim, text)
         raise Overlap(text)
 
     async def _taken(self, claim: AllocationClaim) -> list[SlicePlacement]:
         promised = [place_of(other) for other in self._store.all() if other.name != claim.name]
         entered = [entry.place for entry in self._records if entry.claim != claim.name]
         return [*promised, *entered, *(found.place for found in await self._driver.slices())]
-
-    async def _evict(self, claim: AllocationClaim, regarding: Regarding, text: str) -> None:
-        pod = claim.spec.pod_ref
-        self._recorder.warn(regarding, "SliceLost", f"{text}: the pod is evicted")
-        try:
-            await self._client.evict(pod.namespace, pod.name, uid=pod.uid)
-        except errors.NotFound:
-            return
-        except errors.TooManyRequests as error:
-            log.warning("pod %s/%s cannot be evicted yet: %s", pod.namespace, pod.name, error)

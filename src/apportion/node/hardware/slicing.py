@@ -6,6 +6,8 @@ claim's entry covers is taken, whatever any scheduler decided.
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
@@ -13,6 +15,8 @@ from apportion.apis.placements import SlicePlacement
 from apportion.node.hardware.partitioner import Partitioner, PlacementTaken, Refused, Slice
 from apportion.node.hardware.slice_records import SliceRecord, SliceRecords
 from apportion.node.locks import Locks
+
+log = logging.getLogger(__name__)
 
 
 class Slicing:
@@ -31,7 +35,8 @@ class Slicing:
         async with self._locks.gpu(place.gpu):
             rival = self._records.overlapping(claim, place)
             if rival is not None:
-                raise PlacementTaken(f"{place} is taken by claim {rival.claim} ({rival.place})")
+                log.warning("claim %s: %s is taken by claim %s", claim, place, rival.claim)
+                raise PlacementTaken(f"{place} is taken by another claim ({rival.place})")
             other = await self._overlapping(place)
             if other is not None:
                 raise PlacementTaken(f"{place} is taken by {other.uuid or 'a slice'}, which Apportion did not create")

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from apportion.cluster.certificates import KeyPair
 from pocketkube.api import status
 from pocketkube.api.access.rbac import Rbac
 from pocketkube.api.admission import admission_request, match_conditions
@@ -58,6 +59,10 @@ class AdmissionChain:
     @property
     def quotas(self) -> QuotaLedger:
         return self._builtin.quotas
+
+    def authenticate_to_webhooks(self, pair: KeyPair) -> None:
+        """Present this client certificate to webhooks that ask for one."""
+        self._client.certificate = pair
 
     async def close(self) -> None:
         await self._client.close()

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from apportion.cluster.certificates import KeyPair
 from pocketkube.api.storage.store import Bucket, Store
 
 Obj = dict[str, Any]
@@ -46,6 +47,7 @@ class WebhookClient:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.certificate: KeyPair | None = None
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -70,7 +72,7 @@ class WebhookClient:
             address.url,
             data=msgspec.json.encode(review),
             headers={"content-type": "application/json", "accept": "application/json", "host": address.host_header},
-            ssl=_context(bundle),
+            ssl=_context(bundle, self.certificate),
             server_hostname=address.server_name,
             allow_redirects=False,
         ) as response:
@@ -143,15 +145,16 @@ def _ready_addresses(endpoints: Obj, port_name: str) -> list[tuple[str, int]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _context(bundle: str) -> ssl.SSLContext:
+def _context(bundle: str, certificate: KeyPair | None) -> ssl.SSLContext:
     """Trusts the given authorities, or those of the system if none is given."""
-    if not bundle:
-        return ssl.create_default_context()
     try:
-        pem = base64.b64decode(bundle, validate=True).decode("ascii")
-        return ssl.create_default_context(cadata=pem)
+        pem = base64.b64decode(bundle, validate=True).decode("ascii") or None
+        context = ssl.create_default_context(cadata=pem)
     except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as problem:
         raise CallError(f"unable to load root certificates: {problem}") from None
+    if certificate is not None:
+        certificate.load_into(context)
+    return context
 
 
 def _words(problem: Exception) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from apportion.cluster.events import NORMAL, WARNING
+from pocketkube.kubelet import confined_paths
+from pocketkube.kubelet.container_files import ContainerFiles
 from pocketkube.kubelet.containers import images, launching, probes
 from pocketkube.kubelet.containers.backoff import BackOff
 from pocketkube.kubelet.containers.launching import NotStartedError
@@ -46,6 +48,8 @@ class PodContainer:
         self._retry = BackOff(context.host.settings.retry)
         self._pull_failed = False
         self._run: Run | None = None
+        self._files: ContainerFiles | None = None
+        self._is_process = False
         self._following: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -57,7 +61,7 @@ class PodContainer:
             self._pull()
             plan = await launching.plan(host, self._context.pod, record.spec, self._context.volumes)
             log = self._context.logs.begin(record.name, record.restarts + (record.ended is not None))
-            run = launching.start(host, self._context.pod, record.spec, plan, log)
+            run = launching.start(host, self._context.pod, plan, log)
         except NotStartedError as error:
             self._not_started(error)
             return
@@ -71,7 +75,7 @@ class PodContainer:
         host.cgroups.add(self._context.pod["metadata"]["uid"], plan.container_id, run.pid)
         self._say("Created", f"Created container: {record.name}")
         self._say("Started", f"Started container {record.name}")
-        self._run = run
+        self._run, self._files, self._is_process = run, plan.files, plan.process
         self._following = asyncio.create_task(self._follow(run, log), name=f"follow {record.name}")
         self._probing = asyncio.create_task(self._probe(), name=f"probe {record.name}")
 
@@ -147,7 +151,7 @@ class PodContainer:
         now = host.clock.now()
         record.state = Terminated(
             exit_code=code,
-            reason=_STATUS_REASONS.get(code, "Error"),
+            reason=run.reason or _STATUS_REASONS.get(code, "Error"),
             started_at=started,
             finished_at=now,
             container_id=record.container_id,
@@ -164,10 +168,10 @@ class PodContainer:
         """The termination message of the container."""
         spec = self.record.spec
         path = spec.get("terminationMessagePath") or "/dev/termination-log"
-        scratch = launching.scratch_folder(self._context.host, self._context.pod, self.record.name)
-        with contextlib.suppress(OSError):
-            text = (scratch / path.lstrip("/")).read_text(errors="replace")
-            return text[:_LONGEST_TERMINATION_MESSAGE]
+        if self._files is not None:
+            with contextlib.suppress(OSError):
+                written = confined_paths.read_bytes(self._files.path(path), _LONGEST_TERMINATION_MESSAGE)
+                return written.decode(errors="replace")
         if code and spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
             return log.last_lines(_MESSAGE_LINES, _MESSAGE_CHARACTERS)
         return ""
@@ -183,7 +187,7 @@ class PodContainer:
         if "exec" in probe and self._run is not None:
             code, output = await self._run.execute(list(probe["exec"].get("command") or []))
             return output if code else None
-        if self._context.host.images.process(self.record.spec.get("image", "")) is None:
+        if not self._is_process:
             return None
         ports = {port["name"]: port["containerPort"] for port in self.record.spec.get("ports") or [] if "name" in port}
         return await self._context.host.checks.check(probe, self._context.record.ip, ports)

@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from pocketkube.kubelet.containers import downward_api
@@ -41,7 +40,7 @@ class Surroundings:
 
 def environment(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
     """All variables, later ones over earlier ones."""
-    env = _service_variables(around)
+    env = service_variables(around)
     for source in container.get("envFrom") or []:
         env |= _env_from(source, around)
     for entry in container.get("env") or []:
@@ -60,22 +59,16 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replace, text)
 
 
-def relocate(text: str, mounts: Mapping[str, Path]) -> str:
-    """A path of the container as the path that a child process must use, also behind `--flag=`."""
-    flag, equals, value = text.partition("=")
-    if equals and flag.startswith("-"):
-        return f"{flag}={_relocated(value, mounts)}"
-    return _relocated(text, mounts)
+def expand_strictly(text: str, env: Mapping[str, str]) -> str:
+    """As `expand`, for the path of a volume: a name without a value is an error."""
+    missing = {match[1] for match in _REFERENCE.finditer(text) if match[1] and not env.get(match[1])}
+    if missing:
+        raise ConfigError(f"missing value for {', '.join(sorted(missing))}")
+    return expand(text, env)
 
 
-def _relocated(text: str, mounts: Mapping[str, Path]) -> str:
-    for mount in sorted(mounts, key=len, reverse=True):
-        if text == mount or text.startswith(mount.rstrip("/") + "/"):
-            return str(mounts[mount]) + text[len(mount.rstrip("/")) :]
-    return text
-
-
-def _service_variables(around: Surroundings) -> dict[str, str]:
+def service_variables(around: Surroundings) -> dict[str, str]:
+    """Where the API server is."""
     host, port = around.api_host, str(around.api_port)
     return {
         "KUBERNETES_SERVICE_HOST": host,

@@ -16,17 +16,28 @@ import msgspec
 import yaml
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProcessImage:
-    """An image whose containers run as child processes.
+    """An image whose containers run as child processes on the machine of the cluster.
 
-    `command` replaces the first word of the container's own command. `service_account_env` names the variable that
-    tells the process in which folder the files of its service account are.
+    Whoever may create pods in one of its namespaces starts processes there, so everything is limited: the commands,
+    the variables that a pod may set, and the files, which are always those of the container.
     """
 
-    repository: str  # the last part of the image's name, without registry and tag
-    command: tuple[str, ...]
-    service_account_env: str = ""
+    image: str  # the whole reference: another registry, tag or digest is another image
+    namespaces: frozenset[str]  # elsewhere the image is simulated
+    program: str  # the first word of a container's command
+    command: tuple[str, ...]  # what it stands for
+    subcommands: Mapping[str, Mapping[str, str]]
+    """The second words that are allowed, each with its options for paths and the paths of the container that they
+    have if they are not given."""
+    environment: frozenset[str] = frozenset()  # variables that a pod may set
+    environment_prefix: str = ""  # and all that begin with this
+    service_account_env: str = ""  # tells the process in which folder the files of its service account are
+
+    def takes(self, variable: str) -> bool:
+        prefixed = bool(self.environment_prefix) and variable.startswith(self.environment_prefix)
+        return prefixed or variable in self.environment
 
 
 class DefaultCommand(msgspec.Struct):
@@ -48,23 +59,19 @@ class Images:
     def __init__(
         self, processes: Sequence[ProcessImage] = (), commands: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        self._processes = {each.repository: each for each in processes}
+        self._processes = {each.image: each for each in processes}
         self._commands = [DefaultCommand(match, list(words)) for match, words in (commands or {}).items()]
         self._commands += _table()
 
-    def process(self, image: str) -> ProcessImage | None:
+    def process(self, image: str, namespace: str) -> ProcessImage | None:
         """How containers of this image run as child processes; None if they are simulated."""
-        return self._processes.get(_repository(image))
+        found = self._processes.get(image)
+        return found if found is not None and namespace in found.namespaces else None
 
     def argv(self, container: Mapping[str, Any]) -> list[str]:
-        """The command line of a container that is simulated; empty means: run until stopped.
-
-        Of a child process, what follows the command of its image."""
-        image = container.get("image", "")
+        """The command line of a container that is simulated; empty means: run until stopped."""
         command, args = list(container.get("command") or []), list(container.get("args") or [])
-        if self.process(image) is not None:
-            return command[1:] + args
-        return command + args or self._default_command(image)
+        return command + args or self._default_command(container.get("image", ""))
 
     def _default_command(self, image: str) -> list[str]:
         for each in self._commands:
@@ -91,7 +98,3 @@ def _table() -> list[DefaultCommand]:
 
 
 _loaded: list[DefaultCommand] = []
-
-
-def _repository(image: str) -> str:
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]

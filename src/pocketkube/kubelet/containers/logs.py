@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pocketkube.clock import Clock, nano_stamp, seconds_of
+from pocketkube.clock import Clock, nano_stamp
 
 _CHUNK_LINES = 500
+LONGEST_ENTRY = 16_384  # characters, as container runtimes cut lines
 ROTATED_AT = 10 * 1024 * 1024  # as a kubelet does it; ours keeps one old file instead of four
 
 
@@ -37,7 +38,7 @@ class ContainerLog:
         self._changed = asyncio.Event()
         self._rotations = 0
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] | None = path.open("a", buffering=1)
+        self._file: IO[str] | None = path.open("a", buffering=1, encoding="utf-8", errors="replace", newline="\n")
 
     @property
     def closed(self) -> bool:
@@ -47,30 +48,40 @@ class ContainerLog:
         """Add output; a line counts once it has ended."""
         if self._file is None:
             return
-        *whole, self._partial[stream] = (self._partial[stream] + text).split("\n")
-        if whole:
-            self._lines(whole, stream)
+        *whole, rest = (self._partial[stream] + text).split("\n")
+        entries = [piece for line in whole for piece in _pieces(line)]
+        while len(rest) >= LONGEST_ENTRY:
+            entries.append(f"P {rest[:LONGEST_ENTRY]}")
+            rest = rest[LONGEST_ENTRY:]
+        self._partial[stream] = rest
+        if entries:
+            self._add(entries, stream)
 
     def close(self) -> None:
         if self._file is None:
             return
         for stream, rest in self._partial.items():
             if rest:
-                self._lines([rest], stream)
+                self._add(_pieces(rest), stream)
         self._file.close()
         self._file = None
         self._wake()
 
     def last_lines(self, count: int, most: int) -> str:
         """The end of the log, for the message of a container that failed."""
-        lines = list(self._read(0)[0])[-count:]
-        return "\n".join(_text(line) for line in lines)[-most:]
+        start = max(0, self._size() - LONGEST_ENTRY - most)
+        lines = self._read(start)[0]
+        if start:
+            lines = lines[1:]  # the rest of an entry
+        text = "".join(_shown(line, timestamps=False) for line in lines).removesuffix("\n")
+        return "\n".join(text.split("\n")[-count:])[-most:]
 
     async def read(self, options: LogSelection) -> AsyncIterator[bytes]:
         """Chunks of the log; with `follow` until the run has ended."""
         rotations = self._rotations
         lines, offset = self._read(0)
-        kept = [line for line in lines if options.since is None or seconds_of(line.split(" ", 1)[0]) >= options.since]
+        since = "" if options.since is None else nano_stamp(options.since)  # moments have one length: they sort as text
+        kept = [line for line in lines if line >= since]
         if options.tail is not None:
             kept = kept[len(kept) - min(options.tail, len(kept)) :]
         left = options.limit_bytes
@@ -124,16 +135,16 @@ class ContainerLog:
         except OSError:
             return [], offset
         end = data.rfind(b"\n") + 1
-        return data[:end].decode(errors="replace").splitlines(), offset + end
+        return data[:end].decode(errors="replace").split("\n")[:-1], offset + end
 
-    def _lines(self, lines: list[str], stream: str) -> None:
+    def _add(self, entries: list[str], stream: str) -> None:
         assert self._file is not None
         now = nano_stamp(self._clock.now())
-        self._file.write("".join(f"{now} {stream} F {line}\n" for line in lines))
+        self._file.write("".join(f"{now} {stream} {entry}\n" for entry in entries))
         if self._size() > ROTATED_AT:
             self._file.close()
             self.path.replace(self._old)
-            self._file = self.path.open("a", buffering=1)
+            self._file = self.path.open("a", buffering=1, encoding="utf-8", errors="replace", newline="\n")
             self._rotations += 1
         self._wake()
 
@@ -173,10 +184,13 @@ class PodLogs:
             yield from runs
 
 
-def _text(line: str) -> str:
-    return line.split(" ", 3)[3]
+def _pieces(line: str) -> list[str]:
+    """The entries of a line: a long one is several, all but the last marked as partial."""
+    cuts = range(0, len(line) - LONGEST_ENTRY, LONGEST_ENTRY)
+    return [f"P {line[cut : cut + LONGEST_ENTRY]}" for cut in cuts] + [f"F {line[len(cuts) * LONGEST_ENTRY :]}"]
 
 
 def _shown(line: str, *, timestamps: bool) -> str:
-    moment, _, _, text = line.split(" ", 3)
-    return f"{moment} {text}\n" if timestamps else f"{text}\n"
+    moment, _, tag, text = line.split(" ", 3)
+    end = "\n" if tag == "F" else ""
+    return f"{moment} {text}{end}" if timestamps else f"{text}{end}"

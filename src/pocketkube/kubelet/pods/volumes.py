@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pocketkube.kubelet import confined_paths
+from pocketkube.kubelet.container_files import Mount, absolute
 from pocketkube.kubelet.containers import downward_api, environment
 from pocketkube.kubelet.containers.environment import ConfigError, Settings
 
@@ -70,17 +72,15 @@ class PodVolumes:
                     return True
         return False
 
-    def mounts(self, container: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Path]:
-        """Where each mount path of a container really is."""
-        found: dict[str, Path] = {}
+    def mounts(self, container: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Mount]:
+        """What is mounted at each path of a container."""
+        found: dict[str, Mount] = {}
         for mount in container.get("volumeMounts") or []:
-            folder = self.path(mount["name"])
-            inner = mount.get("subPath") or environment.expand(mount.get("subPathExpr") or "", env)
+            volume = self.path(mount["name"])
+            inner = mount.get("subPath") or environment.expand_strictly(mount.get("subPathExpr") or "", env)
             if inner:
-                folder = folder / inner.lstrip("/")
-                if not folder.exists():
-                    folder.mkdir(parents=True)
-            found[mount["mountPath"].rstrip("/") or "/"] = folder
+                _check_sub_path(volume, inner, mount["name"], container["name"])
+            found[absolute(mount["mountPath"])] = Mount(volume, inner)
         return found
 
     def path(self, name: str) -> Path:
@@ -88,11 +88,11 @@ class PodVolumes:
             if volume["name"] != name:
                 continue
             if "hostPath" in volume:
-                return self.node_root / str(volume["hostPath"]["path"]).strip("/")
+                return confined_paths.resolve(self.node_root, str(volume["hostPath"]["path"]))
             if "persistentVolumeClaim" in volume:
-                claim = str(volume["persistentVolumeClaim"]["claimName"])
-                return self.shared / str(self.pod["metadata"]["namespace"]) / claim
-        return self.folder / "volumes" / name
+                namespace, claim = self.pod["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"]
+                return confined_paths.resolve(self.shared / str(namespace), str(claim))
+        return confined_paths.resolve(self.folder / "volumes", name)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -154,6 +154,8 @@ class PodVolumes:
 
 def write_atomically(folder: Path, payload: Payload) -> None:
     """Put files into a folder all at once; nothing happens if they are there already."""
+    for name in payload:
+        _check_payload_path(name)
     current = folder / "..data"
     if _same(current, payload):
         return
@@ -161,6 +163,7 @@ def write_atomically(folder: Path, payload: Payload) -> None:
     for name, (content, mode) in payload.items():
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # nobody else reads a token or a secret before it has its own mode
         path.write_bytes(content)
         path.chmod(mode)
     target.mkdir(exist_ok=True)
@@ -172,6 +175,28 @@ def write_atomically(folder: Path, payload: Payload) -> None:
     _link_entries(folder, {name.split("/")[0] for name in payload})
     if before is not None:
         shutil.rmtree(before, ignore_errors=True)
+
+
+def _check_sub_path(volume: Path, inner: str, name: str, container: str) -> None:
+    """Refuse what a kubelet refuses, and make a folder that is missing."""
+    if inner.startswith("/"):
+        raise ConfigError(f"error SubPath `{inner}` must not be an absolute path")
+    if confined_paths.has_backstep(inner):
+        raise ConfigError(f"unable to provision SubPath `{inner}`: must not contain '..'")
+    if confined_paths.leaves(volume, inner):
+        raise ConfigError(f'failed to prepare subPath for volumeMount "{name}" of container "{container}"')
+    path = confined_paths.resolve(volume, inner)
+    if not path.exists():
+        path.mkdir(parents=True)
+
+
+def _check_payload_path(path: str) -> None:
+    if path.startswith("/"):
+        raise ConfigError(f"invalid path: must be relative path: {path}")
+    if confined_paths.has_backstep(path):
+        raise ConfigError(f"invalid path: must not contain '..': {path}")
+    if path.startswith(".."):
+        raise ConfigError(f"invalid path: must not start with '..': {path}")
 
 
 def _link_entries(folder: Path, entries: Iterable[str]) -> None:

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 
 from pocketkube.kubelet.containers.logs import ContainerLog
 from pocketkube.kubelet.runtime.runs import SIGNALLED, Launch, StartError
@@ -26,8 +25,9 @@ if os.getppid() != int(sys.argv[1]):
     os._exit(137)
 os.execve(sys.argv[2], sys.argv[2:], os.environ)
 """
-# What a child process needs of our own environment; a container has none of the rest.
-_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+# What a child process needs of our own environment; a container has none of the rest. Its home is its own folder:
+# what is in ours, such as a kubeconfig, is not for it.
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _READ_BYTES = 65_536
 
 
@@ -38,16 +38,18 @@ class ProcessRun:
         self._process = process
         self._log = log
         self.pid = process.pid
+        self.reason = ""
         self._ended = asyncio.create_task(self._follow(), name=f"process {process.pid}")
 
     @classmethod
     def start(cls, launch: Launch) -> ProcessRun:
-        command = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid())]
-        command += launch.argv
+        command = [*guarded(), *launch.argv]
+        launch.files.root.mkdir(parents=True, exist_ok=True)
         try:
             process = subprocess.Popen(
                 command,
-                env=_environment(launch.env),
+                env=own_environment() | {"HOME": str(launch.files.root)} | dict(launch.env),
+                cwd=launch.files.root,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -126,6 +128,12 @@ async def _exit_code(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def _environment(env: Mapping[str, str]) -> dict[str, str]:
+def guarded() -> list[str]:
+    """The words before a command that make it end with this process."""
+    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid())]
+
+
+def own_environment() -> dict[str, str]:
+    """What a child process gets of our own variables."""
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    return inherited | {"PYTHONUNBUFFERED": "1"} | dict(env)
+    return inherited | {"PYTHONUNBUFFERED": "1"}

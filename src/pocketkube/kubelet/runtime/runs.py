@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
+from pocketkube.kubelet.container_files import ContainerFiles
 from pocketkube.kubelet.containers.logs import ContainerLog
 
 SIGNALLED = 128  # added to a signal's number in an exit code
@@ -20,16 +20,19 @@ class Launch:
     argv: list[str]
     env: Mapping[str, str]
     hostname: str
-    mounts: Mapping[str, Path]
-    scratch: Path
+    files: ContainerFiles
     log: ContainerLog
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class Run(Protocol):
-    """A container that was started. `pid` stands in its cgroup; simulated ones have one that no process can have."""
+    """A container that was started. `pid` stands in its cgroup; simulated ones have one that no process can have.
+
+    `reason` says why it ended, if that is a special one.
+    """
 
     pid: int
+    reason: str
 
     async def wait(self) -> int:
         """The exit code, once it has ended; 128 + n if signal n ended it."""

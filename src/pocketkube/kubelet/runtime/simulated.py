@@ -1,4 +1,7 @@
-"""A container that only seems to run: a script in our small shell, or nothing at all until it is stopped."""
+"""A container that only seems to run: a script in our small shell, or nothing at all until it is stopped.
+
+Scripts are interpreted in another process (`kubelet.sandbox`). A container without a command needs none.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,34 @@ import asyncio
 import contextlib
 import itertools
 import signal
-from collections.abc import Mapping
+from typing import Any
 
 from pocketkube.clock import Clock
 from pocketkube.kubelet import pod_annotations
-from pocketkube.kubelet.runtime.runs import SIGNALLED, Launch
-from pocketkube.kubelet.shell import parsing
-from pocketkube.kubelet.shell.programs import FOREVER, Program
-from pocketkube.kubelet.shell.running import Exit, Shell
-from pocketkube.kubelet.shell.streams import Files, Streams
+from pocketkube.kubelet.runtime.runs import SIGNALLED, Launch, StartError
+from pocketkube.kubelet.sandbox.connection import Sandbox, SandboxedProgram
+from pocketkube.kubelet.sandbox.messages import Start
+from pocketkube.kubelet.shell.durations import FOREVER
 
 _ABOVE_ALL_PIDS = 4_194_305  # the kernel's largest process id is 4194304
+_LONGEST_ARGUMENT, _ALL_ARGUMENTS = 131_072, 2_097_152  # as in the kernel
+_LONGEST_EXEC_OUTPUT = 10_240  # as a kubelet reads it
 _pids = itertools.count(_ABOVE_ALL_PIDS)
 
 
 class SimulatedRun:
     """Ends when its script does, or when it is stopped; a script may `trap` SIGTERM."""
 
-    def __init__(self, launch: Launch, clock: Clock, programs: Mapping[str, Program] | None = None) -> None:
+    def __init__(self, launch: Launch, clock: Clock, sandbox: Sandbox) -> None:
+        _check_size(launch)
         self.pid = next(_pids)
-        self._programs = programs or {}
+        self.reason = ""
         self._launch = launch
         self._clock = clock
-        self._streams = Streams(out=launch.log.write, err=lambda text: launch.log.write(text, "stderr"))
-        self._shell = self._new_shell()
+        self._sandbox = sandbox
         self._signalled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._traps: set[asyncio.Task[None]] = set()
+        self._program = self._start(launch.argv) if launch.argv else None
+        self._executed: set[SandboxedProgram] = set()
         self._ended = asyncio.create_task(self._live(), name=f"container {launch.container_id[:12]}")
 
     async def wait(self) -> int:
@@ -39,69 +44,94 @@ class SimulatedRun:
 
     async def execute(self, argv: list[str]) -> tuple[int, str]:
         output: list[str] = []
-        code = await self._new_shell().command(argv, Streams(out=output.append, err=output.append), final=False)
-        return code, "".join(output)
+
+        def write(text: str, stream: str) -> None:
+            del stream
+            if sum(len(each) for each in output) < _LONGEST_EXEC_OUTPUT:
+                output.append(text)
+
+        program = self._sandbox.start(lambda number: self._message(number, argv, final=False), write)
+        self._executed.add(program)
+        try:
+            ended = await program.ended
+        finally:
+            program.kill()
+            self._executed.discard(program)
+        return ended.code, "".join(output)[:_LONGEST_EXEC_OUTPUT]
 
     def terminate(self) -> None:
-        trap = self._shell.traps.get("TERM")
-        if trap is None:
+        if self._program is None:
             self._end(SIGNALLED + signal.SIGTERM)
-        elif trap:
-            task = asyncio.create_task(self._run_trap(trap))
-            self._traps.add(task)
-            task.add_done_callback(self._traps.discard)
+        else:
+            self._program.terminate()
 
     def kill(self) -> None:
-        self._end(SIGNALLED + signal.SIGKILL)
-
-    def _new_shell(self) -> Shell:
-        launch = self._launch
-        return Shell(
-            env=dict(launch.env),
-            files=Files(launch.scratch, launch.mounts),
-            clock=self._clock,
-            forever=self._forever,
-            hostname=launch.hostname,
-            programs=self._programs,
-        )
+        if self._program is None:
+            self._end(SIGNALLED + signal.SIGKILL)
+        else:
+            self._program.kill()
 
     def _end(self, code: int) -> None:
         if not self._signalled.done():
             self._signalled.set_result(code)
 
     async def _live(self) -> int:
-        work = asyncio.create_task(self._work())
         try:
-            await asyncio.wait({work, self._signalled}, return_when=asyncio.FIRST_COMPLETED)
-            return work.result() if work.done() else self._signalled.result()
+            if self._program is None:
+                return await self._idle()
+            ended = await self._program.ended
+            self.reason = ended.reason
+            return ended.code
         finally:
-            for task in (work, *self._traps):
-                task.cancel()
+            for program in list(self._executed):
+                program.kill()
+
+    async def _idle(self) -> int:
+        """The simulated work of the container; annotations set its duration and its outcome."""
+        seconds, code = self._work()
+        work = asyncio.create_task(self._clock.sleep(seconds))
+        try:
+            either: set[asyncio.Future[Any]] = {work, self._signalled}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return self._signalled.result() if self._signalled.done() else code
+        finally:
+            work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await work
 
-    async def _work(self) -> int:
-        if not self._launch.argv:
-            return await self._forever()
-        return await self._shell.command(self._launch.argv, self._streams)
+    def _start(self, argv: list[str]) -> SandboxedProgram:
+        return self._sandbox.start(lambda number: self._message(number, argv, final=True), self._launch.log.write)
 
-    async def _forever(self) -> int:
-        """The simulated work of the container; annotations set its duration and its outcome."""
+    def _message(self, number: int, argv: list[str], *, final: bool) -> Start:
+        launch, (seconds, code) = self._launch, self._work()
+        return Start(
+            id=number,
+            argv=argv,
+            env=dict(launch.env),
+            hostname=launch.hostname,
+            root=str(launch.files.root),
+            mounts={path: (str(mount.volume), mount.inner) for path, mount in launch.files.mounts.items()},
+            final=final,
+            work_seconds=seconds,
+            work_code=code,
+        )
+
+    def _work(self) -> tuple[float, int]:
         given = self._launch.annotations
-        await self._clock.sleep(_number(given.get(pod_annotations.SIMULATED_SECONDS), FOREVER))
-        return int(_number(given.get(pod_annotations.SIMULATED_EXIT_CODE), 0))
+        seconds = _number(given.get(pod_annotations.SIMULATED_SECONDS), FOREVER)
+        return seconds, int(_number(given.get(pod_annotations.SIMULATED_EXIT_CODE), 0))
 
-    async def _run_trap(self, trap: str) -> None:
-        try:
-            await self._shell.script(parsing.parse(trap), self._streams)
-        except Exit as end:
-            self._end(end.code)
-        except parsing.ShellSyntaxError:
-            self._end(SIGNALLED + signal.SIGTERM)
+
+def _check_size(launch: Launch) -> None:
+    sizes = [len(word) for word in launch.argv] + [len(name) + len(value) for name, value in launch.env.items()]
+    if sizes and (max(sizes) >= _LONGEST_ARGUMENT or sum(sizes) > _ALL_ARGUMENTS):
+        name = launch.argv[0][:100] if launch.argv else ""
+        raise StartError(f'exec "{name}": argument list too long')
 
 
 def _number(text: str | None, default: float) -> float:
     try:
-        return float(text) if text else default
+        found = float(text) if text else default
     except ValueError:
         return default
+    return found if 0 <= found <= FOREVER else default

@@ -35,12 +35,15 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*|[?#@*$!0-9]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 Token = str | Word | Redirect
+DEEPEST = 60  # commands in commands: each level is several calls of this parser, and of what runs the script
 
 
-def parse(text: str) -> Script:
+def parse(text: str, depth: int = 0) -> Script:
     """The whole script; commands in last place are marked as final."""
-    tokens = _Lexer(text).tokens()
-    parser = _ShellParser(tokens)
+    if depth > DEEPEST:
+        raise ShellSyntaxError("commands are nested too deeply")
+    tokens = _Lexer(text, depth).tokens()
+    parser = _ShellParser(tokens, depth)
     script = parser.script(())
     if parser.peek() is not None:
         raise ShellSyntaxError(f"unexpected {parser.peek()!r}")
@@ -66,9 +69,10 @@ def _mark_final(script: Script) -> None:
 class _Lexer:
     """Splits a text into operators, redirects and words."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, depth: int) -> None:
         self.text = text.replace("\\\n", "")
         self.at = 0
+        self._depth = depth
 
     def tokens(self) -> list[Token]:
         found: list[Token] = []
@@ -156,20 +160,19 @@ class _Lexer:
 
     def _expansion(self, *, quoted: bool) -> Part:
         if self.text[self.at] == "`":
-            return Output(parse(self._until("`")), quoted)
-        rest = self.text[self.at + 1 :]
-        if rest.startswith("(("):
+            return Output(parse(self._until("`"), self._depth + 1), quoted)
+        if self.text.startswith("((", self.at + 1):
             return Number(self._nested("((", "))"))
-        if rest.startswith("("):
-            return Output(parse(self._nested("(", ")")), quoted)
-        if rest.startswith("{"):
+        if self.text.startswith("(", self.at + 1):
+            return Output(parse(self._nested("(", ")"), self._depth + 1), quoted)
+        if self.text.startswith("{", self.at + 1):
             name, given, default = self._nested("{", "}").partition(":-")
             return Variable(name, default if given else None, quoted)
-        return self._plain_variable(rest, quoted=quoted)
+        return self._plain_variable(quoted=quoted)
 
-    def _plain_variable(self, rest: str, *, quoted: bool) -> Part:
-        match = _VARIABLE.match(rest)
-        self.at += 1 + (match.end() if match else 0)
+    def _plain_variable(self, *, quoted: bool) -> Part:
+        match = _VARIABLE.match(self.text, self.at + 1)
+        self.at = match.end() if match else self.at + 1
         return Variable(match[0], None, quoted) if match else Text("$", quoted)
 
     def _nested(self, opening: str, closing: str) -> str:
@@ -189,9 +192,10 @@ class _Lexer:
 
 
 class _ShellParser:
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], depth: int) -> None:
         self.tokens = tokens
         self.at = 0
+        self._depth = depth
 
     def peek(self) -> Token | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
@@ -211,6 +215,14 @@ class _ShellParser:
         self.at += 1
 
     def script(self, ends: tuple[str, ...]) -> Script:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ShellSyntaxError("commands are nested too deeply")
+        script = self._chains(ends)
+        self._depth -= 1
+        return script
+
+    def _chains(self, ends: tuple[str, ...]) -> Script:
         script = Script()
         while True:
             while self.keyword() == ";" and self.peek() == ";":

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pocketkube.clock import Clock, stamp
-from pocketkube.kubelet.shell.streams import Files, Streams
+from pocketkube.clock import stamp
+from pocketkube.kubelet.shell import streams
+from pocketkube.kubelet.shell.durations import FOREVER, seconds
+from pocketkube.kubelet.shell.files import Files
+from pocketkube.kubelet.shell.limits import Allowance
+from pocketkube.kubelet.shell.streams import Streams
 
-FOREVER = 10 * 365 * 86_400.0
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "r": "\r", "a": "", "e": "\x1b"}
+
+
+class ShellClock(Protocol):
+    """The cluster's time. It is kept in another process, so asking for it takes a while."""
+
+    async def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
 
 
 @dataclass
@@ -24,11 +33,16 @@ class Call:
     env: dict[str, str]
     streams: Streams
     files: Files
-    clock: Clock
+    clock: ShellClock
     hostname: str
+    allowance: Allowance
 
-    def out(self, text: str) -> None:
-        self.streams.out(text)
+    async def out(self, text: str) -> None:
+        await self.allowance.step(len(text))
+        await self.streams.out(text)
+
+    async def err(self, text: str) -> None:
+        await self.streams.err(text)
 
     def flags(self) -> set[str]:
         """The letters of all short options."""
@@ -37,36 +51,34 @@ class Call:
     def words(self) -> list[str]:
         return [arg for arg in self.args if not re.fullmatch(r"-[A-Za-z]+", arg)]
 
-    async def lines(self, names: list[str]) -> list[str]:
-        """The lines of files, or of the standard input if none is named."""
+    async def chunks(self, names: list[str]) -> AsyncIterator[str]:
+        """The text of files, or of the standard input if none is named."""
         if not names:
-            return [line async for line in self.streams.stdin.lines()]
-        return [line for name in names for line in self.files.read(name).splitlines()]
+            async for chunk in self.streams.stdin.chunks():
+                yield chunk
+        for name in names:
+            async for chunk in self.files.chunks(name):
+                yield chunk
+
+    def lines(self, names: list[str]) -> AsyncIterator[str]:
+        return streams.lines(self.chunks(names), self.allowance)
 
 
 class Program(Protocol):
     def __call__(self, call: Call, /) -> Awaitable[int]: ...
 
 
-def seconds(text: str) -> float | None:
-    """The length of `5`, `1.5m`, `infinity`; None if it is none."""
-    if text in ("infinity", "inf"):
-        return FOREVER
-    match = _DURATION.fullmatch(text)
-    return float(match[1]) * _UNITS[match[2]] if match else None
-
-
-async def _sleep(call: Call) -> int:
+async def sleep(call: Call) -> int:
     lengths = [seconds(word) for word in call.args]
     known = [length for length in lengths if length is not None]
     if not lengths or len(known) < len(lengths):
-        call.streams.err(f"sleep: invalid time interval '{' '.join(call.args)}'\n")
+        await call.err(f"sleep: invalid time interval '{' '.join(call.args)}'\n")
         return 1
-    await call.clock.sleep(sum(known))
+    await call.clock.sleep(min(sum(known), FOREVER))
     return 0
 
 
-async def _echo(call: Call) -> int:
+async def echo(call: Call) -> int:
     words = list(call.args)
     newline, escapes = True, False
     while words and re.fullmatch(r"-[neE]+", words[0]):
@@ -74,15 +86,22 @@ async def _echo(call: Call) -> int:
         newline = newline and "n" not in option
         escapes = escapes or "e" in option
     text = " ".join(words)
-    call.out((_unescaped(text) if escapes else text) + ("\n" if newline else ""))
+    await call.out((_unescaped(text) if escapes else text) + ("\n" if newline else ""))
     return 0
 
 
-async def _printf(call: Call) -> int:
+async def printf(call: Call) -> int:
     if not call.args:
         return 1
     values = iter(call.args[1:])
-    call.out(re.sub(r"%[sd%]", lambda m: "%" if m[0] == "%%" else next(values, ""), _unescaped(call.args[0])))
+    with call.allowance.holding() as hold:
+
+        def value(match: re.Match[str]) -> str:
+            text = "%" if match[0] == "%%" else next(values, "")
+            hold(len(text))
+            return text
+
+        await call.out(re.sub(r"%[sd%]", value, _unescaped(call.args[0])))
     return 0
 
 
@@ -90,173 +109,80 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), text)
 
 
-async def _env(call: Call) -> int:
-    for name, value in call.env.items():
+async def env(call: Call) -> int:
+    for name, value in list(call.env.items()):
         if not name.isdigit():
-            call.out(f"{name}={value}\n")
+            await call.out(f"{name}={value}\n")
     return 0
 
 
-async def _printenv(call: Call) -> int:
+async def printenv(call: Call) -> int:
     if not call.args:
-        return await _env(call)
+        return await env(call)
     missing = 0
     for name in call.args:
         if name in call.env:
-            call.out(call.env[name] + "\n")
+            await call.out(call.env[name] + "\n")
         else:
             missing = 1
     return missing
 
 
-async def _true(call: Call) -> int:
+async def true(call: Call) -> int:
     del call
     return 0
 
 
-async def _false(call: Call) -> int:
+async def false(call: Call) -> int:
     del call
     return 1
 
 
-async def _cat(call: Call) -> int:
-    words = call.words()
-    if not words:
-        async for line in call.streams.stdin.lines():
-            call.out(line + "\n")
-        return 0
-    for name in words:
-        try:
-            call.out(call.files.read(name))
-        except OSError as error:
-            call.streams.err(f"cat: {name}: {error.strerror}\n")
-            return 1
+async def date(call: Call) -> int:
+    now = await call.clock.now()
+    await call.out(f"{int(now)}\n" if "+%s" in call.args else stamp(now) + "\n")
     return 0
 
 
-async def _grep(call: Call) -> int:
-    flags, words = call.flags(), call.words()
-    if not words:
-        return 2
-    pattern = re.escape(words[0]) if "F" in flags else words[0].replace("\\|", "|")
-    wanted = re.compile(pattern, re.IGNORECASE if "i" in flags else 0)
-    found = 0
-    if words[1:]:
-        for line in await call.lines(words[1:]):
-            found += _matched(call, line, wanted, flags)
-    else:
-        async for line in call.streams.stdin.lines():
-            found += _matched(call, line, wanted, flags)
-    if "c" in flags:
-        call.out(f"{found}\n")
-    return 0 if found else 1
-
-
-def _matched(call: Call, line: str, wanted: re.Pattern[str], flags: set[str]) -> int:
-    if bool(wanted.search(line)) == ("v" in flags):
-        return 0
-    if not flags & {"q", "c"}:
-        call.out(line + "\n")
-    return 1
-
-
-def _count_option(call: Call, default: int) -> tuple[int, list[str]]:
-    """`-n 5`, `-n5` and `-5` of head and tail, and the remaining words."""
-    words: list[str] = []
-    count = default
-    args = iter(call.args)
-    for arg in args:
-        if arg == "-n":
-            count = int(next(args, str(default)))
-        elif re.fullmatch(r"-n?\d+", arg):
-            count = int(arg.lstrip("-n"))
-        elif not arg.startswith("-"):
-            words.append(arg)
-    return count, words
-
-
-async def _head(call: Call) -> int:
-    count, words = _count_option(call, 10)
-    for line in (await call.lines(words))[:count]:
-        call.out(line + "\n")
+async def hostname(call: Call) -> int:
+    await call.out(call.hostname + "\n")
     return 0
 
 
-async def _tail(call: Call) -> int:
-    count, words = _count_option(call, 10)
-    if words == ["/dev/null"] or (call.flags() & {"f", "F"} and words):
-        await call.clock.sleep(FOREVER)
-    for line in (await call.lines(words))[-count:]:
-        call.out(line + "\n")
-    return 0
-
-
-async def _sort(call: Call) -> int:
-    for line in sorted(await call.lines(call.words()), reverse="r" in call.flags()):
-        call.out(line + "\n")
-    return 0
-
-
-async def _wc(call: Call) -> int:
-    lines = await call.lines(call.words())
-    flags = call.flags()
-    counts = {"l": len(lines), "w": sum(len(line.split()) for line in lines), "c": sum(len(line) + 1 for line in lines)}
-    call.out(" ".join(str(counts[flag]) for flag in "lwc" if flag in flags or not flags) + "\n")
-    return 0
-
-
-async def _seq(call: Call) -> int:
-    numbers = [int(word) for word in call.args if word.lstrip("-").isdigit()]
-    if not numbers:
-        return 1
-    first, last = (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
-    for number in range(first, last + 1):
-        call.out(f"{number}\n")
-    return 0
-
-
-async def _date(call: Call) -> int:
-    now = call.clock.now()
-    call.out(f"{int(now)}\n" if "+%s" in call.args else stamp(now) + "\n")
-    return 0
-
-
-async def _hostname(call: Call) -> int:
-    call.out(call.hostname + "\n")
-    return 0
-
-
-async def _touch(call: Call) -> int:
+async def touch(call: Call) -> int:
     for name in call.words():
+        await call.allowance.step()
         call.files.write(name, "", append=True)
     return 0
 
 
-async def _rm(call: Call) -> int:
+async def rm(call: Call) -> int:
     for name in call.words():
+        await call.allowance.step()
         call.files.path(name).unlink(missing_ok=True)
     return 0
 
 
-async def _mkdir(call: Call) -> int:
+async def mkdir(call: Call) -> int:
     for name in call.words():
-        call.files.path(name).mkdir(parents=True, exist_ok=True)
+        await call.allowance.step()
+        call.files.make_directory(call.files.path(name))
     return 0
 
 
-async def _ls(call: Call) -> int:
+async def ls(call: Call) -> int:
     for name in call.words() or ["/"]:
         target = call.files.path(name)
         if not target.exists():
-            call.streams.err(f"ls: {name}: No such file or directory\n")
+            await call.err(f"ls: {name}: No such file or directory\n")
             return 1
         for entry in sorted(target.iterdir()) if target.is_dir() else [target]:
             if not entry.name.startswith("."):
-                call.out(entry.name + "\n")
+                await call.out(entry.name + "\n")
     return 0
 
 
-async def _test(call: Call) -> int:
+async def test(call: Call) -> int:
     words = [word for word in call.args if word != "]"]
     negated = words[:1] == ["!"]
     held = _holds(call, words[1:] if negated else words)
@@ -288,27 +214,20 @@ def _compare(comparison: str, left: int, right: int) -> bool:
 
 
 TABLE: dict[str, Program] = {
-    "sleep": _sleep,
-    "echo": _echo,
-    "printf": _printf,
-    "env": _env,
-    "printenv": _printenv,
-    "true": _true,
-    ":": _true,
-    "false": _false,
-    "cat": _cat,
-    "grep": _grep,
-    "head": _head,
-    "tail": _tail,
-    "sort": _sort,
-    "wc": _wc,
-    "seq": _seq,
-    "date": _date,
-    "hostname": _hostname,
-    "touch": _touch,
-    "rm": _rm,
-    "mkdir": _mkdir,
-    "ls": _ls,
-    "test": _test,
-    "[": _test,
+    "sleep": sleep,
+    "echo": echo,
+    "printf": printf,
+    "env": env,
+    "printenv": printenv,
+    "true": true,
+    ":": true,
+    "false": false,
+    "date": date,
+    "hostname": hostname,
+    "touch": touch,
+    "rm": rm,
+    "mkdir": mkdir,
+    "ls": ls,
+    "test": test,
+    "[": test,
 }

@@ -6,15 +6,16 @@ container is stopped, anywhere else they succeed at once.
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import operator
-from collections.abc import Awaitable, Callable, Mapping
+import contextvars
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 
-from pocketkube.clock import Clock
-from pocketkube.kubelet.shell import parsing, programs
-from pocketkube.kubelet.shell.streams import Files, Pipe, Streams, filled
+from pocketkube.kubelet.shell import arithmetic, durations, parsing, programs, text_programs
+from pocketkube.kubelet.shell.files import Files
+from pocketkube.kubelet.shell.limits import Allowance
+from pocketkube.kubelet.shell.streams import Pipe, Streams, Write
 from pocketkube.kubelet.shell.syntax import (
     Chain,
     Command,
@@ -33,10 +34,15 @@ from pocketkube.kubelet.shell.syntax import (
     While,
     Word,
 )
+from pocketkube.kubelet.shell.words import Pieces
 
-MISUSE = 2
+MISUSE, NOT_RUN = 2, 126
+STDERR = 2
 SHELLS = ("sh", "bash", "ash", "dash")
-_IDLE_LOOP_SECONDS = 0.01  # a loop without a pause must not take the whole machine
+LONGEST_ARGUMENT, ALL_ARGUMENTS = 131_072, 2_097_152  # as in the kernel
+_PER_VARIABLE, _PER_CHARACTER_OF_SCRIPT = 200, 40  # bytes
+_PARSING = 50  # times slower than moving text
+_depth: contextvars.ContextVar[int] = contextvars.ContextVar("depth", default=0)
 
 
 class Exit(Exception):
@@ -53,14 +59,18 @@ class Shell:
 
     env: dict[str, str]
     files: Files
-    clock: Clock
+    clock: programs.ShellClock
     forever: Callable[[], Awaitable[int]]
+    allowance: Allowance
     hostname: str = "localhost"
     programs: Mapping[str, programs.Program] = field(default_factory=dict)  # besides those that every shell knows
-    traps: dict[str, str] = field(default_factory=dict)
+    trap: str | None = None  # for SIGTERM
     status: int = 0
     stop_on_error: bool = False
     _background: list[asyncio.Task[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.allowance.hold(sum(_size(value) for value in self.env.values()))
 
     async def command(self, argv: list[str], streams: Streams, *, final: bool = True) -> int:
         """Run a program as a container's command is run: without a shell, unless it is one."""
@@ -72,14 +82,51 @@ class Shell:
             for task in self._background:
                 task.cancel()
 
+    async def text(self, text: str, streams: Streams) -> int:
+        """Parse and run a script."""
+        await self.allowance.step(_PARSING * len(text))
+        try:
+            script = parsing.parse(text)
+        except parsing.ShellSyntaxError as error:
+            await streams.err(f"sh: {error}\n")
+            return MISUSE
+        with self.allowance.holding() as hold:
+            hold(len(text) * _PER_CHARACTER_OF_SCRIPT)
+            return await self.script(script, streams)
+
     async def script(self, script: Script, streams: Streams) -> int:
-        for chain in script.chains:
-            if chain.background:
-                self._background.append(asyncio.create_task(self._in_background(chain, streams)))
-                self.status = 0
-            else:
-                self.status = await self._chain(chain, streams)
+        depth = _depth.get()
+        if depth >= self.allowance.limits.depth:
+            await streams.err("sh: maximum recursion depth reached\n")
+            raise Exit(MISUSE)
+        _depth.set(depth + 1)
+        try:
+            for chain in script.chains:
+                if chain.background:
+                    self._background = [task for task in self._background if not task.done()]
+                    self._background.append(await self._task(self._in_background(chain, streams), streams))
+                    self.status = 0
+                else:
+                    self.status = await self._chain(chain, streams)
+        finally:
+            _depth.set(depth)
         return self.status
+
+    async def _task(self, work: Coroutine[None, None, int], streams: Streams) -> asyncio.Task[int]:
+        """A command beside this one: what is a process elsewhere."""
+        allowance = self.allowance
+        if allowance.tasks >= allowance.limits.tasks:
+            work.close()
+            await streams.err("sh: cannot fork: Resource temporarily unavailable\n")
+            raise Exit(MISUSE)
+        allowance.tasks += 1
+        task = asyncio.create_task(work)
+
+        def ended(_: asyncio.Task[int]) -> None:
+            allowance.tasks -= 1
+
+        task.add_done_callback(ended)
+        return task
 
     async def _in_background(self, chain: Chain, streams: Streams) -> int:
         try:
@@ -108,15 +155,13 @@ class Shell:
         """All commands at once; when the last one ends, the others end with it."""
         tasks: list[asyncio.Task[int]] = []
         stdin = streams.stdin
-        for position, command in enumerate(commands):
-            if position == len(commands) - 1:
-                tasks.append(asyncio.create_task(self._command(command, replace(streams, stdin=stdin))))
-                break
-            pipe = Pipe()
-            part = replace(streams, stdin=stdin, out=pipe.write)
-            tasks.append(asyncio.create_task(self._closing(command, part, pipe)))
-            stdin = pipe
         try:
+            for command in commands[:-1]:
+                pipe = Pipe()
+                part = replace(streams, stdin=stdin, out=pipe.write)
+                tasks.append(await self._task(self._closing(command, part, pipe), streams))
+                stdin = pipe
+            tasks.append(await self._task(self._command(commands[-1], replace(streams, stdin=stdin)), streams))
             return await tasks[-1]
         finally:
             for task in tasks:
@@ -132,10 +177,17 @@ class Shell:
             pipe.close()
 
     async def _command(self, command: Command, streams: Streams) -> int:
+        await self.allowance.step()
+        if isinstance(command, Simple | Group):
+            try:
+                streams = await self._redirected(command.redirects, streams)
+            except OSError as error:
+                await streams.err(f"sh: {error.strerror}\n")
+                return 1
         if isinstance(command, Simple):
             return await self._simple(command, streams)
         if isinstance(command, Group):
-            return await self.script(command.body, await self._redirected(command.redirects, streams))
+            return await self.script(command.body, streams)
         if isinstance(command, While):
             return await self._while(command, streams)
         if isinstance(command, For):
@@ -145,16 +197,18 @@ class Shell:
     async def _while(self, loop: While, streams: Streams) -> int:
         status = 0
         while (await self.script(loop.condition, streams) == 0) != loop.until:
+            await self.allowance.step()
             status = await self.script(loop.body, streams)
-            await asyncio.sleep(_IDLE_LOOP_SECONDS)
         return status
 
     async def _for(self, loop: For, streams: Streams) -> int:
         status = 0
-        for word in loop.words:
-            for value in await self._expand(word):
-                self.env[loop.name] = value
-                status = await self.script(loop.body, streams)
+        with self.allowance.holding() as hold:
+            for word in loop.words:
+                for value in await self._expand(word, hold):
+                    await self.allowance.step()
+                    self._assign(loop.name, value)
+                    status = await self.script(loop.body, streams)
         return status
 
     async def _if(self, choice: If, streams: Streams) -> int:
@@ -164,64 +218,86 @@ class Shell:
         return await self.script(choice.otherwise, streams) if choice.otherwise else 0
 
     async def _simple(self, command: Simple, streams: Streams) -> int:
-        argv = [value for word in command.words for value in await self._expand(word)]
-        streams = await self._redirected(command.redirects, streams)
-        values = {name: "".join(await self._expand(word, split=False)) for name, word in command.assignments}
-        if not argv:
-            self.env.update(values)
-            return 0
-        before = dict(self.env)
-        self.env.update(values)
-        try:
-            return await self._program(argv, streams, final=command.final)
-        finally:
-            if values:
-                self.env = before
+        with self.allowance.holding() as hold:
+            argv = [value for word in command.words for value in await self._expand(word, hold)]
+            values = {name: await self._joined(word, hold) for name, word in command.assignments}
+            before = {name: self.env.get(name) for name in values}
+            for name, value in values.items():
+                self._assign(name, value)
+            if not argv:
+                return 0
+            try:
+                return await self._program(argv, streams, final=command.final)
+            finally:
+                for name, old in before.items():
+                    self._assign(name, old)
+
+    def _assign(self, name: str, value: str | None) -> None:
+        """Set a variable, or (None) unset it; variables use the memory of the program."""
+        self.allowance.hold(_size(value) - _size(self.env.get(name)))
+        if value is None:
+            self.env.pop(name, None)
+        else:
+            self.env[name] = value
 
     async def _redirected(self, redirects: list[Redirect], streams: Streams) -> Streams:
         for redirect in redirects:
-            name = "".join(await self._expand(redirect.target, split=False))
+            with self.allowance.holding() as hold:
+                name = await self._joined(redirect.target, hold)
             if redirect.mode == "&":
                 copy = streams.out if name == "1" else streams.err
-                streams = replace(streams, err=copy) if redirect.stream == MISUSE else replace(streams, out=copy)
+                streams = replace(streams, err=copy) if redirect.stream == STDERR else replace(streams, out=copy)
             elif redirect.mode == "<":
-                streams = replace(streams, stdin=filled(self.files.read(name)))
+                streams = replace(streams, stdin=Pipe(self.files.read(name)))
             else:
                 write = self._to_file(name, streams, append=redirect.mode == ">>")
-                streams = replace(streams, err=write) if redirect.stream == MISUSE else replace(streams, out=write)
+                streams = replace(streams, err=write) if redirect.stream == STDERR else replace(streams, out=write)
         return streams
 
-    def _to_file(self, name: str, streams: Streams, *, append: bool) -> Callable[[str], None]:
-        special: dict[str, Callable[[str], None]] = {
-            "/dev/null": lambda _: None,
+    def _to_file(self, name: str, streams: Streams, *, append: bool) -> Write:
+        special: dict[str, Write] = {
+            "/dev/null": _drop,
             "/dev/stdout": streams.out,
             "/dev/stderr": streams.err,
             "/proc/1/fd/1": streams.out,
         }
         if name in special:
             return special[name]
-        if not append:
-            self.files.write(name, "")
-        return lambda text: self.files.write(name, text, append=True)
+        self.files.write(name, "", append=append)
+
+        async def write(text: str) -> None:
+            self.files.write(name, text, append=True)
+
+        return write
 
     # Programs
 
     async def _program(self, argv: list[str], streams: Streams, *, final: bool) -> int:
         name = argv[0].rpartition("/")[2]
+        sizes = [len(word) for word in argv]
+        if max(sizes) >= LONGEST_ARGUMENT or sum(sizes) > ALL_ARGUMENTS:
+            await streams.err(f"sh: {name[:100]}: Argument list too long\n")
+            return NOT_RUN
+        try:
+            return await self._known(name, argv, streams, final=final)
+        except OSError as error:
+            await streams.err(f"{name}: {error.strerror}\n")
+            return 1
+        except (ValueError, OverflowError):
+            await streams.err(f"{name}: invalid argument\n")
+            return MISUSE
+
+    async def _known(self, name: str, argv: list[str], streams: Streams, *, final: bool) -> int:
         builtin = getattr(self, f"_do_{name}", None) if name.isidentifier() else None
         if builtin is not None:
             return int(await builtin(argv[1:], streams))
         if name in SHELLS:
             return await self._nested_shell(argv, streams)
-        program = self.programs.get(name) or programs.TABLE.get(name)
-        if program is not None:
-            call = programs.Call(argv[1:], self.env, streams, self.files, self.clock, self.hostname)
-            try:
-                return await program(call)
-            except OSError as error:
-                streams.err(f"{name}: {error.strerror}\n")
-                return 1
-        return await self.forever() if final else 0
+        program = self.programs.get(name) or programs.TABLE.get(name) or text_programs.TABLE.get(name)
+        if program is None:
+            return await self.forever() if final else 0
+        call = programs.Call(argv[1:], self.env, streams, self.files, self.clock, self.hostname, self.allowance)
+        return await program(call)
 
     async def _nested_shell(self, argv: list[str], streams: Streams) -> int:
         options = [word for word in argv[1:] if word.startswith(("-", "+"))]
@@ -229,17 +305,12 @@ class Shell:
         if not any("c" in option.lstrip("-") for option in options if not option.startswith("--")):
             return 0 if not words else await self.forever()
         if not words:
-            streams.err(f"{argv[0]}: -c requires an argument\n")
+            await streams.err(f"{argv[0]}: -c requires an argument\n")
             return MISUSE
         self.stop_on_error = self.stop_on_error or any("e" in option for option in options)
         for number, value in enumerate(words[1:]):
-            self.env[str(number)] = value
-        try:
-            script = parsing.parse(words[0])
-        except parsing.ShellSyntaxError as error:
-            streams.err(f"{argv[0]}: {error}\n")
-            return MISUSE
-        return await self.script(script, streams)
+            self._assign(str(number), value)
+        return await self.text(words[0], streams)
 
     async def _do_exit(self, args: list[str], streams: Streams) -> int:
         del streams
@@ -249,26 +320,26 @@ class Shell:
         raise Exit(await self._program(args, streams, final=True) if args else 0)
 
     async def _do_eval(self, args: list[str], streams: Streams) -> int:
-        return await self.script(parsing.parse(" ".join(args)), streams)
+        return await self.text(" ".join(args), streams)
 
     async def _do_export(self, args: list[str], streams: Streams) -> int:
         del streams
         for word in args:
             name, assigned, value = word.partition("=")
             if assigned:
-                self.env[name] = value
+                self._assign(name, value)
         return 0
 
     async def _do_unset(self, args: list[str], streams: Streams) -> int:
         del streams
         for name in args:
-            self.env.pop(name, None)
+            self._assign(name, None)
         return 0
 
     async def _do_set(self, args: list[str], streams: Streams) -> int:
         del streams
         for option in args:
-            if "e" in option and option[0] in "+-":
+            if "e" in option and option.startswith(("+", "-")):
                 self.stop_on_error = option[0] == "-"
         return 0
 
@@ -278,8 +349,8 @@ class Shell:
 
     async def _do_trap(self, args: list[str], streams: Streams) -> int:
         del streams
-        for name in args[1:]:
-            self.traps[name.removeprefix("SIG").replace("15", "TERM")] = args[0]
+        if any(name.removeprefix("SIG") in ("TERM", "15") for name in args[1:]):
+            self.trap = args[0]
         return 0
 
     async def _do_wait(self, args: list[str], streams: Streams) -> int:
@@ -293,10 +364,10 @@ class Shell:
 
     async def _do_timeout(self, args: list[str], streams: Streams) -> int:
         words = [word for word in args if not word.startswith("-")]
-        seconds = programs.seconds(words[0]) if words else None
+        seconds = durations.seconds(words[0]) if words else None
         if seconds is None or len(words) == 1:
             return MISUSE
-        run = asyncio.create_task(self._program(words[1:], streams, final=True))
+        run = await self._task(self._program(words[1:], streams, final=True), streams)
         alarm = asyncio.create_task(self.clock.sleep(seconds))
         try:
             await asyncio.wait({run, alarm}, return_when=asyncio.FIRST_COMPLETED)
@@ -307,28 +378,21 @@ class Shell:
 
     # Words
 
-    async def _expand(self, word: Word, *, split: bool = True) -> list[str]:
+    async def _joined(self, word: Word, hold: Callable[[int], None]) -> str:
+        """The value of a word that is not split."""
+        return "".join(await self._expand(word, hold, split=False))
+
+    async def _expand(self, word: Word, hold: Callable[[int], None], *, split: bool = True) -> list[str]:
         """The values of a word: unquoted variables and outputs are split at spaces, and may vanish."""
-        values: list[str] = []
-        current: str | None = None
+        pieces = Pieces(hold)
         for part in word:
             text, whole = await self._value(part)
+            await self.allowance.step(len(text))
             if whole or not split:
-                current = (current or "") + text
-                continue
-            pieces = text.split()
-            if text[:1].isspace() and current is not None:
-                values.append(current)
-                current = None
-            for position, piece in enumerate(pieces):
-                if position:
-                    values.append(current or "")
-                    current = None
-                current = (current or "") + piece
-            if pieces and text[-1:].isspace():
-                values.append(current or "")
-                current = None
-        return values if current is None else [*values, current]
+                pieces.add(text)
+            else:
+                pieces.split(text)
+        return pieces.values()
 
     async def _value(self, part: Part) -> tuple[str, bool]:
         """The text of a part, and whether it stays in one piece."""
@@ -337,15 +401,23 @@ class Shell:
         if isinstance(part, Variable):
             return self._variable(part), part.quoted
         if isinstance(part, Number):
-            return str(self._number(part.expression)), True
+            return str(arithmetic.evaluate(part.expression, self.env)), True
         assert isinstance(part, Output)
+        return await self._output(part.script), part.quoted
+
+    async def _output(self, script: Script) -> str:
         chunks: list[str] = []
-        inner = Streams(out=chunks.append, err=lambda _: None)
-        try:
-            await self.script(part.script, inner)
-        except Exit as end:
-            self.status = end.code
-        return "".join(chunks).rstrip("\n"), part.quoted
+        with self.allowance.holding() as hold:
+
+            async def keep(text: str) -> None:
+                hold(sys.getsizeof(text))
+                chunks.append(text)
+
+            try:
+                await self.script(script, Streams(out=keep, err=_drop))
+            except Exit as end:
+                self.status = end.code
+            return "".join(chunks).rstrip("\n")
 
     def _variable(self, variable: Variable) -> str:
         if variable.name == "?":
@@ -355,29 +427,10 @@ class Shell:
         value = self.env.get(variable.name, "")
         return value if value or variable.default is None else variable.default
 
-    def _number(self, expression: str) -> int:
-        try:
-            return _evaluate(ast.parse(expression.replace("$", "").strip(), mode="eval").body, self.env)
-        except (SyntaxError, ValueError, ZeroDivisionError, KeyError):
-            return 0
+
+async def _drop(text: str) -> None:
+    del text
 
 
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
-
-def _evaluate(node: ast.expr, env: dict[str, str]) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return int(env.get(node.id, "0") or 0)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluate(node.operand, env)
-    if isinstance(node, ast.BinOp):
-        return _OPERATIONS[type(node.op)](_evaluate(node.left, env), _evaluate(node.right, env))
-    raise ValueError(ast.dump(node))
+def _size(value: str | None) -> int:
+    return 0 if value is None else sys.getsizeof(value) + _PER_VARIABLE
