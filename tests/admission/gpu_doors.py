@@ -113,6 +113,9 @@ ENVIRONMENT = {
         sent=True,
     ),
 }
+UNKNOWN_VARIABLES = [{"configMapRef": {"name": "devices"}}]
+LARGE = pod("story", containers=[container(envFrom=UNKNOWN_VARIABLES, args=[""] * 50_000)])
+"""A pod whose review takes long, so that its creator could let it fail."""
 ANNOTATIONS = {
     "cdi": _annotation("cdi.k8s.io/mine", "nvidia.com/gpu=all"),
     "cri-o": _annotation("io.kubernetes.cri-o.Devices", "/dev/nvidia0:/dev/nvidia0:rwm"),

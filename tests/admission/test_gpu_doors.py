@@ -14,7 +14,17 @@ import yaml
 from apportion import manifests
 from tests.admission import webhook_service
 from tests.admission.accounts import separate_cluster
-from tests.admission.gpu_doors import DOORS, HARMLESS, MEMORY, REVIEWED, VISIBLE, Door, variable
+from tests.admission.gpu_doors import (
+    DOORS,
+    HARMLESS,
+    LARGE,
+    MEMORY,
+    REVIEWED,
+    UNKNOWN_VARIABLES,
+    VISIBLE,
+    Door,
+    variable,
+)
 from tests.builders.pods import container, pod
 from tests.environments.api import RefusedError
 from tests.environments.cluster import Cluster
@@ -81,8 +91,16 @@ def test_t05_an_outage_of_the_webhook_opens_no_door_and_stops_no_harmless_pod(
 
 
 def test_t05_d02_pods_with_variables_from_elsewhere_start_during_an_outage(installed: Cluster, workspace: str) -> None:
-    body = pod("story", containers=[container(envFrom=[{"configMapRef": {"name": "settings"}}])])
-    assert refusal(installed, workspace, body) == ""
+    unknown = {"envFrom": UNKNOWN_VARIABLES}
+    assert refusal(installed, workspace, pod("story", containers=[container(**unknown)])) == ""
+    fix = "set NVIDIA_VISIBLE_DEVICES to void in the env of the container"
+    said = refusal(installed, workspace, LARGE)
+    assert "spec.containers[main].envFrom: these variables could select a GPU" in said
+    assert fix in said
+    path = create(installed, workspace, pod("later", containers=[container(**unknown)]))
+    with pytest.raises(RefusedError, match=fix):
+        debug(installed, path, {"name": "debug", **unknown})
+    debug(installed, path, {"name": "debug", "env": [variable(VISIBLE, "void")], **unknown})
 
 
 def test_t05_a_pod_from_before_the_installation_can_still_be_changed_and_deleted(
@@ -146,7 +164,7 @@ class TestWithWebhook:
         said = {case: refusal(installed, workspace, door.body) for case, door in DOORS.items()}
         unexplained = {case: said[case] for case, door in DOORS.items() if not explains(door, said[case])}
         assert unexplained == {}
-        legitimate = HARMLESS | REVIEWED
+        legitimate = HARMLESS | REVIEWED | {"large": LARGE}
         admitted = {case: refusal(installed, workspace, body) for case, body in legitimate.items()}
         assert [f"{case}: {text}" for case, text in admitted.items() if text] == []
 

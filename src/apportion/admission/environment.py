@@ -23,7 +23,7 @@ _NO_GPU = {"name": names.VISIBLE_DEVICES, "value": "void"}
 
 def answer(question: Question) -> ReviewAnswer:
     """Answer `/mutate-environment`."""
-    if (question.kind.group, question.kind.kind) != ("", "Pod") or question.sub_resource not in {"", EPHEMERAL}:
+    if not question.is_pod or question.sub_resource not in {"", EPHEMERAL}:
         return admission_review.allowed(question.uid)
     before, after = question.new(), question.new()
     if question.operation == "CREATE":

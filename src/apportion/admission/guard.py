@@ -20,7 +20,7 @@ _ROOT = "spec"
 def judge(question: Question) -> ReviewAnswer:
     """Answer `/validate`. Raises InputError for rejected pods."""
     created = question.operation == "CREATE" and not question.sub_resource
-    if (question.kind.group, question.kind.kind) != ("", "Pod") or not created:
+    if not question.is_pod or not created:
         return admission_review.allowed(question.uid)
     pod = question.new()
     check(pod)

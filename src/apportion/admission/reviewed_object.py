@@ -58,9 +58,9 @@ class _GuardedSpec(TypedDict, total=False):
     containers: list[_GuardedContainer] | None
     initContainers: list[_GuardedContainer] | None
     ephemeralContainers: list[_GuardedContainer] | None
-    volumes: Any
     nodeName: Any
     schedulerName: Any
+    runtimeClassName: Any
 
 
 class _GuardedPod(TypedDict, total=False):
