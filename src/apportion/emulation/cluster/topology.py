@@ -26,6 +26,7 @@ import yaml
 
 from apportion.apis import migconfig, names, profiles
 from apportion.apis.errors import InputError
+from apportion.cluster import input_files
 from apportion.core import layouts
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.cluster import kind_files
@@ -129,7 +130,7 @@ def load(*paths: Path, cluster: str = "apportion") -> Topology:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.safe_load(input_files.text(path))
     except OSError as error:
         raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, RecursionError, yaml.YAMLError, ValueError) as error:
