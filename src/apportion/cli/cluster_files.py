@@ -79,7 +79,7 @@ def read(name: str) -> ClusterState | None:
         with path.open("rb") as file:
             owner = os.fstat(file.fileno()).st_uid
             content = file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StateError(f"{path}: cannot be read ({error.strerror})") from None

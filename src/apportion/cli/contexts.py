@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from apportion.cluster import input_files
 from pocketkube import kubeconfig
 
 LOCK_SECONDS = 10.0
@@ -116,10 +117,10 @@ def _check_free(path: Path, config: Json, names: dict[str, set[str]], same: dict
 
 def _read(path: Path) -> Json:
     try:
-        config = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(input_files.text(path))
     except FileNotFoundError:
         config = None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise ContextError(f"{path}: cannot be read ({_one_line(error)}): {_FIX}") from None
     if config is None:
         config = {"apiVersion": "v1", "kind": "Config"}

@@ -72,14 +72,17 @@ def positive_seconds(value: float) -> float:
 
 def check_writable(path: Path, option: str) -> None:
     """Raises BadParameter if the file of an option cannot be written."""
-    if path.is_dir():
-        wrong = "is a directory; specify a file in it"
-    elif path.exists():
-        wrong = "" if os.access(path, os.W_OK) else "is not writable; specify another file"
-    elif not path.parent.is_dir():
-        wrong = f"directory {path.parent} does not exist; create it, or specify another file"
-    else:
-        wrong = "" if os.access(path.parent, os.W_OK) else "its directory is not writable; specify another file"
+    try:
+        if path.is_dir():
+            wrong = "is a directory; specify a file in it"
+        elif path.exists():
+            wrong = "" if os.access(path, os.W_OK) else "is not writable; specify another file"
+        elif not path.parent.is_dir():
+            wrong = f"directory {path.parent} does not exist; create it, or specify another file"
+        else:
+            wrong = "" if os.access(path.parent, os.W_OK) else "its directory is not writable; specify another file"
+    except OSError as error:
+        wrong = f"{error.strerror}; specify another file"
     if wrong:
         raise typer.BadParameter(f"{path}: {wrong}", param_hint=option)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from apportion.cli import cluster_files
+from apportion.cluster import input_files
 from apportion.emulation.nvidia_smi import command as smi
 from apportion.emulation.nvidia_smi import script
 
@@ -40,7 +41,7 @@ def command(
 
 def _script(root: Path) -> str:
     try:
-        return (root / FILE).read_text()
+        return input_files.text(root / FILE)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else "not a script of an agent"
         raise typer.BadParameter(f"{root / FILE}: {said}: no agent is running on this node") from None

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from apportion.cluster import credentials, kubeconfig_schema, pemfile
+from apportion.cluster import credentials, input_files, kubeconfig_schema, pemfile
 from apportion.cluster.errors import ConfigError
 from apportion.cluster.transport import Credentials, HttpTransport, Transport
 
@@ -113,7 +113,7 @@ def _existing(path: Path) -> Path:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        config = yaml.safe_load(file.read_text())
+        config = yaml.safe_load(input_files.text(file))
     except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read the kubeconfig {file}: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
@@ -207,4 +207,4 @@ def _decoded(data: str | None) -> str | None:
 
 
 def _text(path: str | None) -> str | None:
-    return Path(path).read_text() if path else None
+    return input_files.text(Path(path)) if path else None

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from apportion.cluster import input_files
 from apportion.cluster.errors import ConfigError
 from apportion.cluster.transport import Credentials
 
@@ -37,8 +38,8 @@ def token_file(path: Path) -> Credentials:
         nonlocal read_at
         if time.monotonic() - read_at > REREAD_SECONDS:
             try:
-                cached["authorization"] = f"Bearer {path.read_text().strip()}"  # noqa: ASYNC240  a few bytes in memory
-            except OSError as error:
+                cached["authorization"] = f"Bearer {input_files.text(path).strip()}"
+            except (OSError, UnicodeDecodeError) as error:
                 if not cached:
                     raise ConfigError(f"cannot read the token file {path}: {error}") from error
             read_at = time.monotonic()

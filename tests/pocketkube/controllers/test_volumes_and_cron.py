@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from apportion.apis import kinds
-from pocketkube.clock import stamp
-from pocketkube.controllers.workloads import cron_expressions
 from tests.pocketkube.cluster import RunningCluster, pod, template
 
 Json = dict[str, Any]
@@ -57,35 +52,6 @@ async def test_a_class_that_waits_binds_with_the_first_pod(cluster: RunningClust
     await cluster.create(kinds.PODS, pod("p", "sleep", "1000", volumes=[volume]))
     await cluster.until(kinds.PERSISTENT_VOLUME_CLAIMS, "c", bound)
     await cluster.until_phase("p", "Running")
-
-
-@pytest.mark.parametrize(
-    ("schedule", "after", "expected"),
-    [
-        ("* * * * *", "2026-01-01T00:00:30Z", "2026-01-01T00:01:00Z"),
-        ("*/15 * * * *", "2026-01-01T00:46:00Z", "2026-01-01T01:00:00Z"),
-        ("30 4 1,15 * 5", "2026-01-01T05:00:00Z", "2026-01-02T04:30:00Z"),
-        ("0 0 * feb mon", "2026-01-15T00:00:00Z", "2026-02-02T00:00:00Z"),
-        ("@hourly", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"),
-        ("0 9-17/4 * * 1-5", "2026-01-02T14:00:00Z", "2026-01-02T17:00:00Z"),
-        ("0 0 * * 7", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
-    ],
-)
-def test_schedules(schedule: str, after: str, expected: str) -> None:
-    moment = datetime.fromisoformat(after).astimezone(UTC).timestamp()
-    found = cron_expressions.parse(schedule).next_after(moment)
-    assert found is not None
-    assert stamp(found) == expected
-
-
-def test_a_day_that_never_comes() -> None:
-    assert cron_expressions.parse("0 0 31 2 *").next_after(0.0) is None
-
-
-@pytest.mark.parametrize("schedule", ["", "* * * *", "60 * * * *", "a * * * *", "*/0 * * * *", "5-1 * * * *"])
-def test_what_is_no_schedule_is_refused(schedule: str) -> None:
-    with pytest.raises(cron_expressions.CronError):
-        cron_expressions.parse(schedule)
 
 
 async def test_a_cron_job_starts_what_is_due_once(cluster: RunningCluster) -> None:

@@ -26,6 +26,7 @@ import yaml
 
 from apportion.apis import migconfig, names, profiles
 from apportion.apis.errors import InputError
+from apportion.cluster import input_files
 from apportion.core import layouts
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.cluster import kind_files, topology_limits
@@ -131,7 +132,7 @@ def load(*paths: Path, cluster: str = "apportion") -> Topology:
 
 def _read(path: Path) -> Any:
     try:
-        text = path.read_text()
+        text = input_files.text(path)
         topology_limits.check_file(str(path), text)
         return yaml.safe_load(text)
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from apportion.apis.errors import InputError
+from apportion.cluster import input_files
 from apportion.lab.scenarios import parsing
 from apportion.lab.scenarios.printable import printable
 from apportion.lab.scenarios.schema import Scenario
@@ -39,7 +40,7 @@ def read(path: str) -> list[ScenarioEntry]:
     """All scenarios of a file; `-` is standard input."""
     source = "standard input" if path == STDIN else printable(path)
     try:
-        text = (sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()).decode()
+        text = sys.stdin.buffer.read().decode() if path == STDIN else input_files.text(Path(path))
     except OSError as error:
         return [_unreadable(source, f"cannot be read: {error.strerror}")]
     except UnicodeDecodeError:

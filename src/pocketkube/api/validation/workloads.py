@@ -6,6 +6,7 @@ import re
 import zoneinfo
 from typing import Any
 
+from pocketkube import cron_expressions
 from pocketkube.api.validation import problems
 from pocketkube.api.validation.pods import pod_template
 from pocketkube.api.validation.problems import Problems
@@ -16,9 +17,8 @@ Obj = dict[str, Any]
 _MISMATCH = "`selector` does not match template `labels`"
 _PERCENT = re.compile(r"[0-9]+%")
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
-_CRON_FIELDS = 5
 _MOST_INDEXED = 100_000
-_CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every .+)|[-0-9A-Za-z*,/?#L ]+")
+_ZONE_PART = re.compile(r"(?!-)[A-Za-z.\-_0-9+]{1,14}", re.ASCII)
 _SET_FIELDS = (
     *("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit"),
     *("persistentVolumeClaimRetentionPolicy", "minReadySeconds"),
@@ -115,17 +115,15 @@ def job(found: Problems, new: Obj, old: Obj | None) -> None:
 
 
 def cron_job(found: Problems, new: Obj, old: Obj | None) -> None:
-    del old
-    spec = new.get("spec") or {}
-    schedule = spec.get("schedule") or ""
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    schedule, zone = spec.get("schedule") or "", spec.get("timeZone")
     if not schedule:
         found.required("spec.schedule")
-    elif why := _bad_schedule(schedule):
-        found.invalid("spec.schedule", schedule, why)
+    else:
+        _schedule(found, schedule, zone, allowed_zone="TZ" in before.get("schedule", ""))
     found.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
-    zone = spec.get("timeZone")
-    if zone is not None and not _is_time_zone(zone):
-        found.invalid("spec.timeZone", zone, f"unknown time zone {zone}")
+    if zone is not None and (wrong := _bad_time_zone(zone)) and (old is None or zone != before.get("timeZone")):
+        found.invalid("spec.timeZone", zone, wrong)
     policies = ("Allow", "Forbid", "Replace")
     found.one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
     _job_spec(found, "spec.jobTemplate.spec", (spec.get("jobTemplate") or {}).get("spec") or {})
@@ -231,16 +229,29 @@ def _job_template(spec: Obj, old: Obj) -> Obj:
     return {"spec": inner}
 
 
-def _bad_schedule(schedule: str) -> str:
-    fields = schedule.split()
-    if schedule.startswith("@") or len(fields) == _CRON_FIELDS:
-        return "" if _CRON.fullmatch(schedule) else f"failed to parse schedule {schedule}"
-    return f"expected exactly {_CRON_FIELDS} fields, found {len(fields)}: [{' '.join(fields)}]"
+def _schedule(found: Problems, schedule: str, zone: str | None, *, allowed_zone: bool) -> None:
+    """`allowed_zone`: the object before had a zone in its schedule, which was possible once."""
+    prefix, _, rest = schedule.partition(" ")
+    try:
+        cron_expressions.parse(rest.strip() if prefix.startswith(("TZ=", "CRON_TZ=")) else schedule)
+    except cron_expressions.CronError as error:
+        found.invalid("spec.schedule", schedule, str(error))
+    if "TZ" in schedule and not allowed_zone:
+        why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        found.invalid("spec.schedule", schedule, why)
+    elif "TZ" in schedule and zone is not None:
+        found.invalid("spec.schedule", schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 
 
-def _is_time_zone(name: str) -> bool:
+def _bad_time_zone(name: str) -> str:
+    if not name:
+        return "timeZone must be nil or non-empty string"
+    if any(not _ZONE_PART.fullmatch(part) or part in {".", ".."} for part in name.split("/")):
+        return f"unknown time zone {name}"
+    if name.lower() == "local":
+        return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True
+        return f"unknown time zone {name}"
+    return ""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import zoneinfo
 
 from apportion.apis.kinds import CRON_JOBS, JOBS
 from apportion.cluster import errors
+from pocketkube import cron_expressions
 from pocketkube.clock import seconds_of, stamp
 from pocketkube.controllers.controller import Control, Json, Key, Reconciler, deleting
-from pocketkube.controllers.workloads import cron_expressions, job_rules, pod_templates
+from pocketkube.controllers.workloads import job_rules, pod_templates
 from pocketkube.controllers.workloads.expectations import Expectations
+from pocketkube.cron_expressions import Interval
 from pocketkube.informers import BY_OWNER
+
+Schedule = cron_expressions.Schedule | Interval
 
 _WINDOWS = (3600.0, 86_400.0, 32 * 86_400.0, 366 * 86_400.0, 5 * 366 * 86_400.0)  # few steps in each, however old
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
@@ -54,14 +59,13 @@ class CronJobs(Reconciler):
         spec, now = owner["spec"], self.clock.now()
         if spec.get("suspend"):
             return None
-        try:
-            schedule = cron_expressions.parse(spec["schedule"])
-        except cron_expressions.CronError as error:
-            self.say(CRON_JOBS, owner, "UnparseableSchedule", f"unparseable schedule: {error}", warning=True)
+        schedule = self._schedule(owner)
+        if schedule is None:
             return None
         before = (owner.get("status") or {}).get("lastScheduleTime") or owner["metadata"]["creationTimestamp"]
-        due = _latest_due(schedule, seconds_of(before), now, spec.get("startingDeadlineSeconds"))
-        following = schedule.next_after(now)
+        since = seconds_of(before)
+        due = _latest_due(schedule, since, now, spec.get("startingDeadlineSeconds"))
+        following = _next(schedule, since, now)
         again = None if following is None else max(0.1, following - now)
         if due is None:
             return again
@@ -76,6 +80,20 @@ class CronJobs(Reconciler):
         await self._create(key, owner, due)
         status["lastScheduleTime"] = stamp(due)
         return again
+
+    def _schedule(self, owner: Json) -> Schedule | None:
+        """In its time zone, by default UTC. A schedule or a zone that cannot be used is told in an event."""
+        spec = owner["spec"]
+        name = spec.get("timeZone") or "UTC"
+        try:
+            return cron_expressions.parse(spec["schedule"], zoneinfo.ZoneInfo(name))
+        except cron_expressions.CronError as error:
+            text = f"unparseable schedule: {spec['schedule']!r} : {error}"
+            self.say(CRON_JOBS, owner, "UnparseableSchedule", text, warning=True)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            text = f"invalid timeZone: {name!r}: unknown time zone {name}"
+            self.say(CRON_JOBS, owner, "UnknownTimeZone", text, warning=True)
+        return None
 
     async def _create(self, key: Key, owner: Json, due: float) -> None:
         """One job per moment: its name says which."""
@@ -113,10 +131,20 @@ class CronJobs(Reconciler):
         self.say(CRON_JOBS, owner, "SuccessfulDelete", f"Deleted job {meta['name']}")
 
 
-def _latest_due(schedule: cron_expressions.Schedule, since: float, now: float, deadline: float | None) -> float | None:
+def _next(schedule: Schedule, since: float, now: float) -> float | None:
+    """When to look again."""
+    if isinstance(schedule, Interval):
+        return since + (max(0.0, (now - since) // schedule.seconds) + 1) * schedule.seconds
+    return schedule.next_after(now)
+
+
+def _latest_due(schedule: Schedule, since: float, now: float, deadline: float | None) -> float | None:
     """The newest moment since the last one that was missed by no more than the deadline."""
     if deadline is not None:
         since = max(since, now - deadline)
+    if isinstance(schedule, Interval):
+        missed = (now - since) // schedule.seconds
+        return since + missed * schedule.seconds if missed >= 1 else None
     for window in _WINDOWS:
         latest: float | None = None
         at = schedule.next_after(max(since, now - window))

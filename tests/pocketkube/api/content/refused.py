@@ -97,6 +97,13 @@ WORKLOADS: dict[tuple[str, str], dict[str, Obj]] = {
         "bad policy": {"spec": {"schedule": "* * * * *", "concurrencyPolicy": "X", "jobTemplate": job()}},
         "bad time zone": {"spec": {"schedule": "* * * * *", "timeZone": "Nowhere/City", "jobTemplate": job()}},
         "restart policy": {"spec": {"schedule": "* * * * *", "jobTemplate": job(template=template())}},
+        "weekday 7": {"spec": {"schedule": "0 0 * * 7", "jobTemplate": job()}},
+        "bad interval": {"spec": {"schedule": "@every soon", "jobTemplate": job()}},
+        "bad descriptor": {"spec": {"schedule": "@noon", "jobTemplate": job()}},
+        "time zone in the schedule": {"spec": {"schedule": "TZ=UTC * * * * *", "jobTemplate": job()}},
+        "empty time zone": {"spec": {"schedule": "* * * * *", "timeZone": "", "jobTemplate": job()}},
+        "local time zone": {"spec": {"schedule": "* * * * *", "timeZone": "Local", "jobTemplate": job()}},
+        "time zone with dots": {"spec": {"schedule": "* * * * *", "timeZone": "../UTC", "jobTemplate": job()}},
     },
 }
 
