@@ -16,6 +16,7 @@ from pocketkube.api.admission import admission_request
 from pocketkube.api.admission.policies import decisions
 from pocketkube.api.admission.policies.decisions import Denial
 from pocketkube.api.admission.policies.definitions import Binding, Policy
+from pocketkube.api.admission.policies.match_resources import MatchResources
 from pocketkube.api.admission.policies.parameters import ConfigurationError, Parameters
 from pocketkube.api.expressions.authorization import Authorizer, Permissions
 from pocketkube.api.registry import Registry, Resource
@@ -48,6 +49,24 @@ class _BoundPolicy:
     bindings: tuple[Binding, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One request, with its namespace and the other versions of its resource."""
+
+    attrs: Attributes
+    obj: Obj | None
+    old: Obj | None
+    namespace: Obj | None
+    others: tuple[Resource, ...]
+
+    def matched(self, match: MatchResources) -> Resource | None:
+        """The resource in the version that was asked for; None if the request is not meant."""
+        labels = ((self.namespace or {}).get("metadata") or {}).get("labels") or {}
+        resource = match.resource_of(self.attrs, self.others)
+        meant = resource is not None and match.selects(self.attrs, self.obj, self.old, labels)
+        return resource if meant else None
+
+
 class Policies:
     """All policies of the server."""
 
@@ -68,18 +87,15 @@ class Policies:
         if not concerned:
             return
         judged = _Judgement(attrs)
+        seen = _Seen(attrs, obj, old, self._namespace(attrs), self._others(attrs.resource))
         for bound in concerned:
-            self._judge(judged, bound, attrs, obj, old)
+            self._judge(judged, bound, seen)
         judged.end(obj)
 
-    def _judge(
-        self, judged: _Judgement, bound: _BoundPolicy, attrs: Attributes, obj: Obj | None, old: Obj | None
-    ) -> None:
-        policy, others = bound.policy, self._others(attrs.resource)
-        namespace = self._namespace(attrs)
-        labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
-        resource = policy.match.resource_of(attrs, others)
-        if resource is None or not policy.match.selects(attrs, obj, old, labels):
+    def _judge(self, judged: _Judgement, bound: _BoundPolicy, seen: _Seen) -> None:
+        policy = bound.policy
+        resource = seen.matched(policy.match)
+        if resource is None:
             return
         try:
             self._parameters.check(policy)
@@ -88,30 +104,25 @@ class Policies:
             return
         values: dict[str, Any] | None = None
         for binding in bound.bindings:
-            match = binding.match
-            if match is not None and (
-                match.resource_of(attrs, others) is None or not match.selects(attrs, obj, old, labels)
-            ):
+            if binding.match is not None and seen.matched(binding.match) is None:
                 continue
             try:
-                params = self._parameters.of(policy, binding, attrs.namespace)
+                params = self._parameters.of(policy, binding, seen.attrs.namespace)
             except ConfigurationError as problem:
                 judged.misconfigured(policy, binding, problem)
                 continue
-            values = values or self._values(resource, attrs, obj, old, namespace)
+            values = values or self._values(resource, seen)
             for param in params:
                 judged.add(policy, binding, decisions.decide(policy, {**values, "params": param}))
 
-    def _values(
-        self, resource: Resource, attrs: Attributes, obj: Obj | None, old: Obj | None, namespace: Obj | None
-    ) -> dict[str, Any]:
-        request = admission_request.build(resource, attrs, obj, old)
+    def _values(self, resource: Resource, seen: _Seen) -> dict[str, Any]:
+        request = admission_request.build(resource, seen.attrs, seen.obj, seen.old)
         return {
             "object": request.pop("object"),
             "oldObject": request.pop("oldObject"),
             "request": request,
-            "namespaceObject": namespace,
-            "authorizer": Authorizer.of(self._permissions, attrs),
+            "namespaceObject": seen.namespace,
+            "authorizer": Authorizer.of(self._permissions, seen.attrs),
         }
 
     def _namespace(self, attrs: Attributes) -> Obj | None:
