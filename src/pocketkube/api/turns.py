@@ -8,6 +8,7 @@ everything else that the event loop changes stay on the loop.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -50,3 +51,12 @@ class Turns:
 
     def _end(self) -> None:
         self._large -= 1
+        if not self._large and self._thread is not None:
+            self._thread.submit(_give_memory_back)
+
+
+def _give_memory_back() -> None:
+    """What large requests needed goes back to the system: the C library would keep it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
