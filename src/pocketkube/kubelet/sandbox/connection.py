@@ -18,7 +18,18 @@ from pocketkube.kubelet.runtime.interpreters import isolated
 from pocketkube.kubelet.runtime.processes import guarded, own_environment
 from pocketkube.kubelet.runtime.runs import SIGNALLED, StartError
 from pocketkube.kubelet.sandbox import messages
-from pocketkube.kubelet.sandbox.messages import Ended, Forget, FromWorker, Output, Signal, Sleep, Start, Taken, Woken
+from pocketkube.kubelet.sandbox.messages import (
+    Begun,
+    Ended,
+    Forget,
+    FromWorker,
+    Output,
+    Signal,
+    Sleep,
+    Start,
+    Taken,
+    Woken,
+)
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +42,7 @@ class SandboxedProgram:
 
     def __init__(self, number: int, write: Write, send: Callable[[messages.ToWorker], None], clock: Clock) -> None:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.begun = asyncio.Event()  # the other process had to be started, and others had their turns
         self.settled = asyncio.Event()  # it slept for the first time, or is over
         self.timers: dict[int, asyncio.Task[None]] = {}
         self.write = write
@@ -54,6 +66,7 @@ class SandboxedProgram:
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
+        self.begun.set()
         self.idle()
         if not self.ended.done():
             self.ended.set_result(ended)
@@ -154,7 +167,9 @@ class Sandbox:
         program = self._running.get(message.id)
         if program is None:
             return
-        if isinstance(message, Output):
+        if isinstance(message, Begun):
+            program.begun.set()
+        elif isinstance(message, Output):
             program.write(message.text, message.stream)
         elif isinstance(message, Sleep):
             program.timers[message.timer] = asyncio.create_task(self._wake(program, message))

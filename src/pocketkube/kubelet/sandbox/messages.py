@@ -40,6 +40,12 @@ class Woken(msgspec.Struct, tag=True, array_like=True):
     now: float
 
 
+class Begun(msgspec.Struct, tag=True, array_like=True):
+    """A program has its first turn."""
+
+    id: int
+
+
 class Output(msgspec.Struct, tag=True, array_like=True):
     id: int
     stream: str
@@ -76,7 +82,7 @@ class Ended(msgspec.Struct, tag=True, array_like=True):
 
 
 ToWorker = Start | Signal | Woken
-FromWorker = Output | Sleep | Forget | Taken | Ended
+FromWorker = Begun | Output | Sleep | Forget | Taken | Ended
 
 to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)

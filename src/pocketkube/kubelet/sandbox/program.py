@@ -11,7 +11,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from pocketkube.kubelet.container_files import ContainerFiles, Mount
-from pocketkube.kubelet.sandbox.messages import LARGEST_OUTPUT, Ended, Forget, FromWorker, Output, Sleep, Start, Taken
+from pocketkube.kubelet.sandbox.messages import (
+    LARGEST_OUTPUT,
+    Begun,
+    Ended,
+    Forget,
+    FromWorker,
+    Output,
+    Sleep,
+    Start,
+    Taken,
+)
 from pocketkube.kubelet.shell.files import Files
 from pocketkube.kubelet.shell.limits import MIB, PER_LINE, PER_MESSAGE, Allowance, OutOfMemoryError, Shared
 from pocketkube.kubelet.shell.programs import Program
@@ -52,6 +62,7 @@ class RunningProgram:
 
     async def run(self) -> None:
         """To the end, which is told."""
+        await self._send(Begun(self._start.id))
         work = asyncio.create_task(self._work())
         try:
             await asyncio.wait({work, self._ending}, return_when=asyncio.FIRST_COMPLETED)
