@@ -24,6 +24,9 @@ from apportion.apis.nodes import Node
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 
+MOST_AWAITED = 64
+"""Reviews that wait for their namespace. More come only from somebody who invents namespaces."""
+
 
 class ClusterKnowledge:
     """Follows nodes, accelerators, namespaces and, where one is configured, runtime classes."""
@@ -53,6 +56,7 @@ class ClusterKnowledge:
         self.nodes.on_change(lambda old, new: self._note(self._static, old, new))
         self.accelerators.on_change(lambda old, new: self._note(self._dynamic, old, new))
         self._next_namespace = asyncio.Event()
+        self._awaited = 0
         self.namespaces.on_change(self._namespace_changed)
 
     @property
@@ -77,13 +81,20 @@ class ClusterKnowledge:
         )
 
     async def knows_namespace(self, name: str, seconds: float) -> bool:
-        """Whether a namespace exists; one that was just created is waited for."""
+        """Whether a namespace exists; one that was just created is waited for, as long as not many are."""
+        if self.namespaces.get(name) is not None:
+            return True
+        if self._awaited >= MOST_AWAITED:
+            return False
+        self._awaited += 1
         try:
             async with asyncio.timeout(seconds):
                 while self.namespaces.get(name) is None:
                     await self._next_namespace.wait()
         except TimeoutError:
             return False
+        finally:
+            self._awaited -= 1
         return True
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:

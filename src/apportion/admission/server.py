@@ -8,6 +8,7 @@ and take well under a millisecond. Large reviews take turns.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import ssl
 import time
@@ -81,7 +82,7 @@ class AdmissionServer:
         if head.content_type != "application/json":
             self._count(head.path, "malformed")
             raise BadRequestError(415, f"expected application/json, got {head.content_type!r}")
-        if self._present >= self._limits.waiting:
+        if self._present >= self._limits.waiting and not self._http.connections.give_up_largest(LARGE_BYTES):
             self._count(head.path, "overloaded")
             raise BadRequestError(503, "too many concurrent reviews; try again")
 
@@ -129,10 +130,17 @@ class AdmissionServer:
         self, path: str, body: bytearray, encoding: str
     ) -> tuple[Question, ReviewAnswer | Awaitable[ReviewAnswer]]:
         most = self._limits.server.body_bytes
-        async with self._large.turn(most):
-            question = admission_review.parse(_plain(body, encoding, most))
-            await asyncio.sleep(0)
-            return question, self._judge(path, question)
+        judged: ReviewAnswer | Awaitable[ReviewAnswer] | None = None
+        try:
+            async with self._large.turn(most):
+                question = admission_review.parse(_plain(body, encoding, most))
+                await asyncio.sleep(0)
+                judged = self._judge(path, question)
+        except asyncio.CancelledError:
+            if inspect.iscoroutine(judged):  # given up before anybody waited for it
+                judged.close()
+            raise
+        return question, judged
 
     def _judge(self, path: str, question: Question) -> ReviewAnswer | Awaitable[ReviewAnswer]:
         try:

@@ -14,13 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.admission import admission_review, reviewed_object
-from apportion.admission.admission_review import BadReview
+from apportion.admission.admission_review import BadReview, Question, ReviewAnswer
+from apportion.admission.large_reviews import LARGE_BYTES
+from apportion.admission.server import Limits
 from tests.admission.hostile.clients import HEAD, SlowClient
 from tests.admission.hostile.test_slow_clients import trusting
 from tests.admission.reviews import Asker, applied, review
 from tests.admission.samples import resources
 from tests.admission.test_server import NAME, SLICED, serving
 from tests.builders.pods import container, pod
+from tests.environments.waiting import eventually
 
 EIGHT_MB = 8 * 1024 * 1024 - 2000
 
@@ -183,6 +186,29 @@ async def test_t02_many_large_reviews_let_small_ones_through() -> None:
         await send("small", json.dumps(review(SLICED)).encode())
         await asyncio.gather(*tasks)
     assert order.index("small") < 6
+
+
+async def test_t02_large_reviews_that_wait_make_room_for_small_ones() -> None:
+    decided = asyncio.Event()
+
+    async def slow(question: Question) -> ReviewAnswer:
+        if question.size > LARGE_BYTES:
+            await decided.wait()
+        return admission_review.allowed(question.uid)
+
+    large = json.dumps(review(LEGAL["one long argument"])).encode()
+    async with serving(Limits(waiting=3, seconds=60, drain_seconds=0), rule=slow) as (asker, *_):
+        waiting = [asyncio.create_task(asker.post("/mutate-slices", large)) for _ in range(3)]
+        await eventually(lambda: answered(asker, waiting))
+        decided.set()
+        statuses = sorted([(await task)[0] for task in waiting])
+    assert statuses == [200, 200, 503]
+
+
+async def answered(asker: Asker, waiting: list[asyncio.Task[tuple[int, str]]]) -> bool:
+    """A small review is answered although as many large ones wait as may wait at all; one of them gave way."""
+    assert (await asker.ask(review(SLICED)))["allowed"] is True
+    return any(task.done() for task in waiting)
 
 
 @pytest.mark.parametrize("field", ["uid", "namespace", "name", "operation"])

@@ -84,14 +84,20 @@ class Connections:
     def hold(self, connection: Connection, count: int) -> bool:
         """Count bytes of a body; False if there is no room for them."""
         while self.held + count > self._most_bytes:
-            larger = [each for each in self._open if each.held > connection.held + count and not each.given_up]
-            if not larger:
+            if not self.give_up_largest(connection.held + count):
                 return False
-            victim = _chosen(larger, lambda each: each.held, lambda each: (-each.held, each.since))
-            victim.give_up("too many large requests")
-            self.release(victim)
         connection.held += count
         self.held += count
+        return True
+
+    def give_up_largest(self, size: int) -> bool:
+        """Give up a request whose body is larger than this; False if there is none."""
+        larger = [each for each in self._open if each.held > size and not each.given_up]
+        if not larger:
+            return False
+        victim = _chosen(larger, lambda each: each.held, lambda each: (-each.held, each.since))
+        victim.give_up("too many large requests")
+        self.release(victim)
         return True
 
     def release(self, connection: Connection) -> None:
