@@ -8,12 +8,15 @@ from collections import Counter
 import pytest
 
 from apportion.apis import names
+from apportion.apis.identities import NodeName, PodUID
 from apportion.core import group_decision
 from apportion.core.explanations import messages, remedies
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal, Remedy
 from tests.builders.accelerators import A100, CATALOG, H100, T4
 from tests.builders.fleets import add_node, fleet_of, mig_fleet, node_facts
 from tests.builders.pods import pod_request
@@ -164,3 +167,21 @@ def _wants(dice: random.Random) -> dict[str, object]:
     if dice.random() < 0.1:
         wants["priority"] = dice.choice((0, 100, 2_000_001_000))
     return wants
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        (("a/x",), "deleting pod a/x."),
+        (("b/x",), "deleting 1 pod of another namespace."),
+        (("b/x", "b/y"), "deleting 2 pods of another namespace."),
+        (("b/x", "c/y"), "deleting 2 pods of other namespaces."),
+        (("a/x", "b/y", "a/z"), "deleting pods a/x, a/z and 1 pod of another namespace."),
+    ],
+)
+def test_x01_pods_of_other_namespaces_are_counted_and_not_named(pods: tuple[str, ...], said: str) -> None:
+    change = Remedy("free", subject="1 x 1g.5gb", node=NodeName("n1"), pods=pods, count=len(pods))
+    refusal = Refusal(PodUID("u"), "a/waits", (("1g.5gb", 1),), Code.NO_PLACE, total_nodes=1, remedy=change)
+    assert messages.of(refusal).endswith(said)
+    assert "b/" not in messages.of(refusal)
+    assert "a/" not in messages.of(refusal, reader="elsewhere")

@@ -153,6 +153,7 @@ class Committer:
     async def _write(self, operation: Operation) -> None:
         self._check()
         if isinstance(operation, ClaimSlice | Bind) and operation.request.slices and not self._ready(operation.node):
+            # Whole GPUs are another matter: NVIDIA's device plugin can serve them where our agent is not ready.
             raise AgentNotReady(f"the agent of node {operation.node} is not ready any more")
         await self._writers[type(operation)].write(operation)
 

@@ -129,3 +129,18 @@ def test_f02_bad_values_are_refused_with_the_field(tmp_path: Path, values: str, 
     with pytest.raises(topology.TopologyError) as error:
         topology.load(KIND, path)
     assert said in str(error.value)
+
+
+def test_f02_an_unknown_product_is_refused_before_anything_starts() -> None:
+    gpus = [{"product": "NVIDIA B9000", "count": 1}]
+    with pytest.raises(topology.TopologyError, match=r"gpus\[0\]\.product: 'NVIDIA B9000' is not a known GPU model"):
+        topology.parse({"pools": [{"name": "a", "gpus": gpus}]})
+
+
+def test_f02_a_model_without_mig_needs_no_word_about_it() -> None:
+    pools = [{"name": "a", "gpus": [{"product": "NVIDIA L40S"}]}, {"name": "b", "gpus": [{"product": "Tesla T4"}]}]
+    for node in topology.parse({"pools": pools}).nodes():
+        assert json.loads(node.annotations[names.EMULATED_GPUS])[0]["mig"] is False
+        assert names.MIG_CAPABLE_LABEL not in node.labels
+    with pytest.raises(topology.TopologyError, match=r"gpus\[0\]\.mig: 'NVIDIA L40S' does not support MIG"):
+        topology.parse({"pools": [{"name": "a", "gpus": [{"product": "NVIDIA L40S", "mig": True}]}]})
