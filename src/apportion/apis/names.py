@@ -25,6 +25,7 @@ SLICE_WEBHOOK_CONFIGURATION = "das-mutating-webhook-configuration"
 FALLBACK_WEBHOOK_CONFIGURATION = "gpu-allocation-webhook"
 GUARD_WEBHOOK_CONFIGURATION = "das-validating-webhook-configuration"
 FALLBACK_NAMESPACE = "gpu-webhook"
+GPU_OPERATOR_NAMESPACE = "gpu-operator"  # of NVIDIA; the simulator runs there
 FALLBACK_SERVICE = "gpu-webhook"
 FALLBACK_CERTIFICATE_SECRET = "gpu-webhook-certs"  # noqa: S105  the Secret's name
 FALLBACK_PROMISES = "gpu-webhook-promises"

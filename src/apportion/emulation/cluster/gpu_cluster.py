@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from apportion.apis import names
 from apportion.apis.installation import Installation
 from apportion.cluster.access import SERVICE_ACCOUNT_DIR_ENV
 from apportion.emulation.cluster.topology import Topology
@@ -65,11 +66,12 @@ def gpu_cluster(
 
 def plugins(installation: Installation) -> Plugins:
     """The planes run as child processes: the image of the shipped manifests and the configured one, in the namespaces
-    of the planes only."""
+    where planes are installed."""
     images = dict.fromkeys((Installation.image, installation.image))
+    namespaces = frozenset((installation.namespace, installation.fallback_namespace, names.GPU_OPERATOR_NAMESPACE))
     return Plugins(
         programs={"nvidia-smi": "apportion.emulation.cluster.nvidia_smi:program"},
-        process_images=[_planes(image, frozenset(installation.namespaces)) for image in images],
+        process_images=[_planes(image, namespaces) for image in images],
         image_commands={"cuda-sample:vectoradd*": ["sh", "-c", _VECTOR_ADDITION]},
     )
 
