@@ -169,11 +169,18 @@ def _number_rules(schema: Schema, value: float, place: Place) -> Iterator[Cause]
         if value > high or (strict and value == high):
             yield _invalid(place, value, f"should be less than {'' if strict else 'or equal to '}{_plain(high)}")
     step = schema.get("multipleOf")
-    if step and value % step:
+    if step and not _multiple(value, step):
         yield _invalid(place, value, f"should be a multiple of {_plain(step)}")
     form = schema.get("format")
     if form in ("int32", "int64") and not formats.fits(form, value):
         yield _invalid(place, value, f"must be of type {form}: {_json(value)}", "FieldValueTypeInvalid")
+
+
+def _multiple(value: float, step: float) -> bool:
+    try:
+        return float(value / step).is_integer()
+    except OverflowError:  # an integer of hundreds of digits
+        return value % step == 0
 
 
 def _object_rules(schema: Schema, value: Obj, old: Any, place: Place) -> Iterator[Cause | _Ruled]:

@@ -118,7 +118,7 @@ class Watch:
         self._end = self._loop.time() + options.timeout
         self._next_bookmark = self._bookmark_time()
         self._pending: deque[Frame] = deque()
-        self._unread = 0  # bytes of changes that came since the client last read
+        self._unread = 0  # bytes of changes that the client has not read
         self._initial = options.initial_events_end
         self._finished = False
         self._wake = asyncio.Event()
@@ -176,12 +176,11 @@ class Watch:
         size = 0
         while self._pending and len(taken) < AT_ONCE and size < limits.LARGE:
             kind, stored = self._pending.popleft()
+            self._unread = max(0, self._unread - len(stored.data))
             taken.append(_frame(kind, self._render(stored)))
             size += len(taken[-1])
         if self._pending:
             await asyncio.sleep(0)
-        else:
-            self._unread = 0
         return b"".join(taken)
 
     async def _wait(self, seconds: float) -> None:
