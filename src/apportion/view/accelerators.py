@@ -155,7 +155,9 @@ class Accelerators:
         ready = accelerator.ready and self._has_agent(accelerator)
         return Report(self._reader.facts(node, own), ready, _foreign_slices(own), _held_gpus(own))
 
-    def _note_reporter(self, node: NodeName, old: NodeAccelerator | None, new: NodeAccelerator | None) -> list[NodeName]:
+    def _note_reporter(
+        self, node: NodeName, old: NodeAccelerator | None, new: NodeAccelerator | None
+    ) -> list[NodeName]:
         """Returns the nodes whose reports may count differently now: first those that can lose a GPU to another."""
         before, after = ({gpu.uuid for gpu in _shown(each)} for each in (old, new))
         rivals: set[NodeName] = set()
