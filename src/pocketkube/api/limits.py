@@ -30,7 +30,7 @@ MAX_CAUSES_TEXT = 1024 * 1024  # characters of them
 MAX_STRICT_ERRORS = 100  # unknown and duplicate fields that are reported; kube-apiserver
 
 # Watches
-MAX_HISTORY_BYTES = 16 * 1024 * 1024  # of old versions of one kind; what is older is Expired
+MAX_HISTORY_BYTES = 8 * 1024 * 1024  # of old versions of one kind; what is older is Expired
 MAX_BACKLOG_BYTES = 16 * 1024 * 1024  # of events that a watching client has not read
 
 # Work that other clients should not wait for is done in a thread
