@@ -58,6 +58,8 @@ GENERAL = {
     "apportion.cluster.errors",
     "apportion.cluster.events",
     "apportion.cluster.informer",
+    "apportion.cluster.input_files",
+    "apportion.cluster.kubeconfig_schema",
     "apportion.cluster.log_levels",
     "apportion.cluster.pemfile",
     "apportion.cluster.transport",
