@@ -227,9 +227,13 @@ class DecisionRounds:
         """One decision after the other on the fleet with all assumptions, which are taken back at the end."""
         decisions = []
         with self._occupancy.assumed(promise for promise in stored.promises if not promise.private):
-            for entry in entries:
-                decision, stored = self._attempt(entry, stored)
-                decisions.append(decision)
+            for namespace, of_namespace in itertools.groupby(entries, key=lambda entry: entry.case.namespace):
+                private = namespace in stored.unredeemed or self._used_up(namespace)
+                own = _private_promises(stored, namespace) if private else ()
+                with self._occupancy.seen_by(own) if private else nullcontext():
+                    for entry in of_namespace:
+                        decision, stored = self._attempt(entry, stored, private=private)
+                        decisions.append(decision)
             doubts = [
                 _Doubt(entry.case, *self._occupancy.holders(entry.case.request(steps), MOST_NODES_ASKED))
                 for entry, decision in zip(entries, decisions, strict=True)
@@ -238,12 +242,12 @@ class DecisionRounds:
             ]
         return decisions, doubts, stored
 
-    def _attempt(self, entry: _Entry, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
+    def _attempt(self, entry: _Entry, stored: StoredPromises, *, private: bool) -> tuple[Decision, StoredPromises]:
         """Decide; an error concerns only this request, and the fleet is left as it was."""
         fleet = self._occupancy.fleet
         mark = fleet.checkpoint()
         try:
-            decided = self._decide(entry, stored)
+            decided = self._decide(entry, stored, private=private)
         except InputError as error:  # lower tiers are read only when they are needed
             fleet.rollback(mark)
             entry.fail(error)
@@ -256,7 +260,8 @@ class DecisionRounds:
         fleet.release(mark)
         return decided
 
-    def _decide(self, entry: _Entry, stored: StoredPromises) -> tuple[Decision, StoredPromises]:
+    def _decide(self, entry: _Entry, stored: StoredPromises, *, private: bool) -> tuple[Decision, StoredPromises]:
+        """`private`: what is promised counts for the namespace of the pod only, and its promises are in the fleet."""
         case = entry.case
         given = stored.of(case.id)
         if given is not None:  # written before, but the answer was lost
@@ -265,15 +270,13 @@ class DecisionRounds:
         case.stale = {uid: node for uid, node in case.stale.items() if homes.get(uid) == node}
         if case.stale or stored.full_for(case.namespace):
             return WAITING, stored
-        own = [each for each in stored.promises if each.private and each.namespace == case.namespace]
-        private = case.namespace in stored.unredeemed or self._used_up(case.namespace)
+        own = () if private else _private_promises(stored, case.namespace)
         ignored = self._ignored(entry, stored)
         with self._occupancy.seen_by(own, ignored) if own or ignored else nullcontext():
             decision = deciding.judge(self._occupancy, case, self._now(), private=private)
         if decision.promise is not None:
             stored = promises.added(stored, decision.promise, self._recent.sightings)
-            if not private:
-                self._occupancy.promise(decision.promise)
+            self._occupancy.promise(decision.promise)
         return decision, stored
 
     def _ignored(self, entry: _Entry, stored: StoredPromises) -> list[Promise]:
@@ -333,6 +336,10 @@ class DecisionRounds:
             f"devices are promised to pods of namespace {namespace}, of which {count} were reviewed and not created; "
             "check quotas and other admission webhooks, and if nobody created such pods, who can reach this webhook"
         )
+
+
+def _private_promises(stored: StoredPromises, namespace: str) -> list[Promise]:
+    return [promise for promise in stored.promises if promise.private and promise.namespace == namespace]
 
 
 def _falls(decision: Decision) -> bool:

@@ -64,7 +64,7 @@ class Occupancy:
             self.fleet.rollback(mark)
 
     @contextmanager
-    def seen_by(self, own: Iterable[Promise], ignored: Iterable[Promise]) -> Iterator[None]:
+    def seen_by(self, own: Iterable[Promise], ignored: Iterable[Promise] = ()) -> Iterator[None]:
         """As one namespace sees it: promises that count for it alone, and without some that count for others."""
         mark = self.fleet.checkpoint()
         promised = dict(self._promised)
