@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.contract.raw_requests import Answer, RawRequests, config_map, until
+from tests.environments.audit import SHARED
 
 JSON = dict[str, Any]
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -107,10 +108,28 @@ class Policies:
 @asynccontextmanager
 async def registering(ask: RawRequests, namespace: str) -> AsyncIterator[Policies]:
     found = Policies(ask, namespace)
+    await _keep_reading_parameters(ask)
     try:
         yield found
     finally:
         await found.forget()
+
+
+async def _keep_reading_parameters(ask: RawRequests) -> None:
+    """A policy that outlives the tests, so that parameters of its kind are always read.
+
+    kube-apiserver stops to read a kind when the last policy with such parameters is deleted, and never starts again.
+    """
+    nothing = {"objectSelector": {"matchLabels": {"selected": "never"}}}
+    kept = policy("reads-parameters", "true", match=nothing, paramKind={"apiVersion": "v1", "kind": "ConfigMap"})
+    reference = {"name": "none", "parameterNotFoundAction": "Allow"}
+    for path, body in (
+        (POLICIES, kept),
+        (BINDINGS, binding("reads-parameters", "reads-parameters", paramRef=reference)),
+    ):
+        body["metadata"]["labels"] = {SHARED: "yes"}
+        answer = await ask("POST", path, body)
+        assert answer.code in (201, 409), answer
 
 
 def denial(answer: Answer) -> str:

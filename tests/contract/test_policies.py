@@ -165,6 +165,11 @@ async def test_parameters(policies: Policies, ask: RawRequests, maps: str, names
         spec = {"paramRef": reference} if reference else {}
         await policies.bind(binding(f"{namespace}-{name}", namespace, matchResources=match, **spec))
     await policies.obeyed()
+
+    async def parameters_are_read() -> bool:
+        return (await policies.create(config_map("x", labels={"use": "one"}))).code == 201
+
+    await until(parameters_are_read, "the server has read the parameters")
     found = {}
     for name in references:
         for count in (2, 4):

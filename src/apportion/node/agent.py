@@ -320,9 +320,9 @@ class Agent:
             self._recorder.warn(about, "MigConfigRefused", layouts.problem)
         return now
 
-    def _annotations(self) -> dict[str, str]:
+    def _annotations(self) -> dict[str, str] | None:
         node = self._node.get(self.settings.node_name)
-        return node.metadata.annotations if node else {}
+        return node.metadata.annotations if node else None
 
     def _claim_changed(self, old: AllocationClaim | None, new: AllocationClaim | None) -> None:
         # A new claim has nothing to release: its pod is not even bound yet, unless it was created again.

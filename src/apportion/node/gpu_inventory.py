@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from apportion.node.hardware.layouts import Layouts
-from apportion.node.hardware.partitioner import Gpu, Partitioner, PartitionError
+from apportion.node.hardware.partitioner import Gpu, Partitioner, PartitionError, Unavailable
 from apportion.node.kubelet import capacity, device_holders, existing_devices
 from apportion.node.kubelet.allocations import Allocations
 from apportion.node.kubelet.device_holders import DeviceHolders
@@ -40,10 +40,17 @@ class GpuInventory:
         self.fault: PartitionError | None = None
         self._offer = True
 
-    async def look(self, annotations: Mapping[str, str], *, offer: bool = True) -> None:
-        """Query the driver and update the device plugins; without `offer` only devices that containers hold are
-        healthy."""
+    async def look(self, annotations: Mapping[str, str] | None, *, offer: bool = True) -> None:
+        """Query the driver and update the device plugins.
+
+        `annotations` are those of the Node; None if it does not exist: its GPUs stay as they are until it is back.
+        Without `offer` only devices that containers hold are healthy.
+        """
         self._offer = offer
+        annotations = self._annotations if annotations is None else annotations
+        if annotations is None:
+            self.fault = Unavailable("the Node object does not exist")
+            return
         try:
             if annotations != self._annotations:
                 await self._driver.configure(annotations)
