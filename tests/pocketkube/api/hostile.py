@@ -109,9 +109,9 @@ class Hostile:
         terms = ",".join(self._random.choice(("!a", "a=b", "a in (b,c)", "a!=", ",", "=")) for _ in range(200))
         value = self._random.choice((terms, "9" * 5_000, "-1", "%00", "x" * 5_000, "metadata.name=" + "y" * 900))
         query = f"{self._random.choice(QUERIES)}={value.replace(' ', '%20')}"
-        watch = "&watch=true&timeoutSeconds=1" if self._random.random() < 0.2 else ""
+        watch = "watch=true&timeoutSeconds=1&" if self._random.random() < 0.2 else ""  # the first value counts
         accept = {"Accept": self._random.choice(("", TABLE, "application/yaml", "x" * 1000))}
-        return Attack("GET", f"{self._path()}?{query}{watch}", headers=accept)
+        return Attack("GET", f"{self._path()}?{watch}{query}", headers=accept)
 
     def with_many_headers(self) -> Attack:
         groups = {f"Impersonate-Extra-{index}": "x" for index in range(self._random.choice((5, 100, 400)))}
