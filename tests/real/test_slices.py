@@ -136,11 +136,14 @@ def test_s08_a_scheduler_that_was_killed_goes_on(real_planes: Installed, namespa
 
 
 def test_m05_s12_kubectl_describe_node_shows_the_slices(real_planes: Installed) -> None:
-    described = real_planes.kubectl("describe", "node", real_planes.node.name)
-    for resource, count in (("mig.das.com/1g.5gb", 14), ("mig.das.com/7g.40gb", 2), ("gpu.das.com/mem", 80)):
-        assert f"{resource}:" in described, described
-        allocatable = described.partition("Allocatable:")[2]
-        assert f"{count}" in allocatable.partition(f"{resource}:")[2].splitlines()[0], described
+    wanted = {"mig.das.com/1g.5gb": "14", "mig.das.com/7g.40gb": "2", "gpu.das.com/mem": "80"}
+
+    def shown() -> dict[str, str]:
+        allocatable = real_planes.kubectl("describe", "node", real_planes.node.name).partition("Allocatable:")[2]
+        return {resource: allocatable.partition(f"{resource}:")[2].split(maxsplit=1)[0] for resource in wanted}
+
+    # The kubelet writes the status of its node a moment after the agent is ready.
+    until(lambda: shown() == wanted, "kubectl describe shows what the node can allocate")
 
 
 def _offered(planes: Installed, resource: str) -> int:
