@@ -17,7 +17,7 @@ from apportion.apis import names
 
 EPHEMERAL = "ephemeralcontainers"
 NVIDIA_RUNTIME_CLASSES = "nvidia"  # the prefix of their names
-_GPU_RESOURCES = ("nvidia.com/", names.SLICE_PREFIX)
+_GPU_RESOURCES = (names.NVIDIA_PREFIX, names.SLICE_PREFIX)
 _NO_GPU = {"name": names.VISIBLE_DEVICES, "value": "void"}
 
 

@@ -8,6 +8,7 @@ installation they take from `apis/installation.py`.
 from __future__ import annotations
 
 # Resources
+NVIDIA_PREFIX = "nvidia.com/"
 NVIDIA_GPU = "nvidia.com/gpu"
 NVIDIA_MIG_PREFIX = "nvidia.com/mig-"
 SLICE_PREFIX = "mig.das.com/"
