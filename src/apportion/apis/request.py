@@ -13,13 +13,18 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.effective_resources import effective_resources
 from apportion.apis.errors import RequestError
-from apportion.apis.identities import NO_NODE, NodeName, PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID, QueueName
 from apportion.apis.noderules import NodeRules, compile_rules
 from apportion.apis.pods import Pod
 from apportion.apis.shares import Share, read_share
 from apportion.apis.slice_requests import SliceRequest, read_slices
 
 __all__ = ["POLICIES", "Request", "RequestError", "Share", "SliceRequest", "parse_pod"]
+
+DEFAULT_QUEUE = QueueName("default-queue")
+UNSET_PRIORITY = 50  # of a pod without a priority class
+FIRST_FIXED_PRIORITY = 100  # pods from this priority on are not preemptible, unless they say otherwise
+PREEMPTIBLE, NON_PREEMPTIBLE = "preemptible", "non-preemptible"
 
 POLICIES = ("fragmentation", "pack", "spread", "first-fit", "best-fit")
 
@@ -35,8 +40,10 @@ class Request(msgspec.Struct, frozen=True):
     node_name: NodeName = NO_NODE
     priority: int = 0
     priority_class: str = ""
-    queue: str | None = None
-    group: str | None = None
+    queue: QueueName = DEFAULT_QUEUE
+    group: str | None = None  # the name of its PodGroup
+    subgroup: str = ""
+    preemptibility: str = ""
     policy: str | None = None
     whole_gpus: int = 0
     share: Share | None = None
@@ -51,6 +58,21 @@ class Request(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def group_key(self) -> str:
+        """Equal for pods of one group. A pod without one is a group of its own."""
+        return f"{self.namespace}/{self.group}" if self.group is not None else self.uid
+
+    @property
+    def effective_priority(self) -> int:
+        return self.priority if self.priority or self.priority_class else UNSET_PRIORITY
+
+    @property
+    def preemptible(self) -> bool:
+        if self.preemptibility:
+            return self.preemptibility == PREEMPTIBLE
+        return self.effective_priority < FIRST_FIXED_PRIORITY
 
     @property
     def has_volume_claims(self) -> bool:
@@ -97,8 +119,10 @@ def parse_pod(pod: Pod) -> Request:
         node_name=NodeName(spec.node_name),
         priority=spec.priority or 0,
         priority_class=spec.priority_class_name,
-        queue=meta.labels.get(names.QUEUE_LABEL),
-        group=meta.annotations.get(names.POD_GROUP),
+        queue=QueueName(meta.labels.get(names.QUEUE_LABEL) or DEFAULT_QUEUE),
+        group=meta.annotations.get(names.POD_GROUP) or None,
+        subgroup=meta.labels.get(names.SUBGROUP_LABEL, ""),
+        preemptibility=meta.labels.get(names.PREEMPTIBILITY_LABEL, ""),
         policy=_policy(meta.annotations),
         whole_gpus=whole,
         share=share,

@@ -149,6 +149,15 @@ class Catalog:
         found = {p.name: p for model in self._models.values() for p in model.profiles}
         return tuple(sorted(found, key=lambda name: (found[name].compute, found[name].memory_gb, name)))
 
+    def least_milli(self, profile: str) -> int:
+        """The smallest part of a GPU that a slice of this profile is on any model, in thousandths; 0 if none has it."""
+        parts = [
+            -(-found.size * 1000 // model.units)
+            for model in self._models.values()
+            if (found := model.profile(profile)) is not None
+        ]
+        return min(parts, default=0)
+
     def require_memory(self, mib: int, field: str = "memory") -> None:
         """Refuse more memory than the largest known GPU has."""
         largest = self.largest_memory_mib()

@@ -13,16 +13,21 @@ from typing import NamedTuple
 
 import msgspec
 
+from apportion.apis import names
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
+from apportion.core import gpu_usage
 from apportion.core.catalog import Catalog
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
+from apportion.core.groups import Gang
 from apportion.core.holdings import Holding, Holdings
 from apportion.core.journal import Journal, Mark
 from apportion.core.ledger import GpuLedger
-from apportion.core.node import NodeState
+from apportion.core.node import CPU, MEMORY, NodeState
+from apportion.core.queues.accounts import FOREIGN, Accounts, Charge
+from apportion.core.queues.amounts import Amounts
 from apportion.core.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
 
@@ -70,6 +75,9 @@ class Fleet:
         self.reservations: dict[str, Reservation] = {}
         self.ended_reservations: dict[str, Reservation] = {}  # by operations that can still be undone
         self.releasing: set[PodUID] = set()  # pods that are terminating and still hold their resources
+        self.gangs: dict[str, Gang] = {}
+        self.group_pods: dict[str, dict[PodUID, None]] = {}  # groups -> their pods with a node
+        self.accounts = Accounts()
         self.storage: Storage | None = None
         self.sharing = True  # False if no component binds pods with a share of a GPU
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
@@ -195,6 +203,18 @@ class Fleet:
         node = self.pod_nodes.get(uid)
         return node is not None and self.nodes[node].pods[uid].terminating
 
+    # Queues and groups
+
+    def set_gang(self, gang: Gang) -> None:
+        self.gangs[gang.key] = gang
+
+    def forget_gang(self, key: str) -> None:
+        self.gangs.pop(key, None)
+
+    def gang_of(self, request: Request) -> Gang:
+        """The group of a pod; if nothing is known of it, one of its own."""
+        return self.gangs.get(request.group_key) or Gang(request.group_key, created=request.created)
+
     # Reservations
 
     def reserve(self, reservation: Reservation) -> None:
@@ -206,6 +226,8 @@ class Fleet:
         self._note(self._drop_reservation, reservation.key)
         for number, placement in enumerate(reservation.slices):
             self.add_slice(f"{reservation.key}/{number}", placement, reservation.key, node=reservation.node)
+        for number, (gpu, mib) in enumerate(reservation.shares):
+            self.add_share(f"{reservation.key}/share/{number}", gpu, mib, PodUID(reservation.key))
 
     def release_reservation(self, key: str) -> None:
         """There is no such reservation any more, whatever is undone later."""
@@ -215,6 +237,8 @@ class Fleet:
             return
         for number in range(len(reservation.slices)):
             self.remove_slice(f"{key}/{number}")
+        for number in range(len(reservation.shares)):
+            self.remove_share(f"{key}/share/{number}")
         self._note(self._enter_reservation, reservation)
         self._drop_reservation(key)
 
@@ -359,6 +383,8 @@ class Fleet:
         for uuid, gpu in state.gpus.items():
             self.gpu_nodes[uuid] = state.name
             self._holdings.attach(gpu, state.name)
+        for request in state.pods.values():
+            self._charge(request)
         self._offer_changed(state)
 
     # A node that was forgotten and came back is another object, so inverses go by name.
@@ -394,6 +420,8 @@ class Fleet:
             self._count_apart_labels(request, 1)
         for claim in request.volume_claims:
             self.volume_users.setdefault(f"{request.namespace}/{claim}", set()).add(request.uid)
+        self.group_pods.setdefault(request.group_key, {})[request.uid] = None
+        self._charge(request)
 
     def _drop_pod(self, uid: PodUID) -> None:
         state = self.nodes[self.pod_nodes.pop(uid)]
@@ -406,7 +434,36 @@ class Fleet:
             if not users:
                 del self.volume_users[f"{request.namespace}/{claim}"]
         self.releasing.discard(uid)
+        members = self.group_pods[request.group_key]
+        del members[uid]
+        if not members:
+            del self.group_pods[request.group_key]
+        self.accounts.set_charge(uid, None)
         self._forget_if_empty(state)
+
+    def _charge(self, request: Request) -> None:
+        """Charge a pod with a node to its queue."""
+        charge = None
+        if request.uid not in self.releasing and not self._reserves(request):
+            ours = request.scheduler_name in names.OUR_SCHEDULERS
+            amounts = self.held_amounts(request)
+            charge = Charge(request.queue if ours else FOREIGN, amounts, ours and not request.preemptible)
+        self.accounts.set_charge(request.uid, charge)
+
+    def held_amounts(self, request: Request) -> Amounts:
+        """What a pod with a node counts for."""
+        return Amounts(
+            gpu_usage.held(self, request.uid), request.resources.get(CPU, 0), request.resources.get(MEMORY, 0)
+        )
+
+    def _reserves(self, request: Request) -> bool:
+        """A pod that holds a GPU on behalf of its sharers, who are charged for it."""
+        return request.namespace == self.reservation_namespace and request.whole_gpus > 0
+
+    def _charge_owner(self, record: Holding) -> None:
+        node = self.pod_nodes.get(PodUID(record.owner))
+        if node is not None:
+            self._charge(self.nodes[node].pods[PodUID(record.owner)])
 
     def _count_apart_labels(self, request: Request, number: int) -> None:
         for term in request.rules.anti_affinity:
@@ -421,14 +478,17 @@ class Fleet:
             self.releasing.add(uid)
         else:
             self.releasing.discard(uid)
+        self._charge(self.nodes[self.pod_nodes[uid]].pods[uid])
 
     def _enter_reservation(self, reservation: Reservation) -> None:
+        self.accounts.set_charge(f"reservation/{reservation.key}", reservation.charge)
         self.reservations[reservation.key] = reservation
         self._reservation_owners[reservation.owner] += 1
         self._node(reservation.node).add_reservation(reservation)
 
     def _drop_reservation(self, key: str) -> None:
         reservation = self.reservations.pop(key)
+        self.accounts.set_charge(f"reservation/{key}", None)
         self._reservation_owners[reservation.owner] -= 1
         if not self._reservation_owners[reservation.owner]:
             del self._reservation_owners[reservation.owner]
@@ -466,10 +526,12 @@ class Fleet:
     def _enter(self, record: Holding) -> None:
         self._holdings.add(record)
         self._touch_home(record.gpu)
+        self._charge_owner(record)
 
     def _leave(self, record: Holding) -> None:
         self._holdings.remove(record)
         self._touch_home(record.gpu)
+        self._charge_owner(record)
 
     def _touch_home(self, gpu: DeviceUUID) -> None:
         home = self.gpu_nodes.get(gpu)

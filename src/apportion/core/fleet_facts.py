@@ -10,6 +10,7 @@ from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.nodes import Taint
 from apportion.apis.placements import SlicePlacement
 from apportion.core.catalog import Model
+from apportion.core.queues.accounts import Charge
 
 __all__ = ["GpuFacts", "HeldShare", "HeldSlice", "NodeFacts", "Reservation", "Taint"]
 
@@ -67,7 +68,8 @@ class Reservation(NamedTuple):
     """Capacity of a node that is kept for its owner (a pod, a group, a promise), as if a pod used it.
 
     `after` are pods that are terminating (`releasing`): what they still hold counts for the reservation, so that
-    capacity which is being freed can be reserved without being counted twice.
+    capacity which is being freed can be reserved without being counted twice. `charge` is what the queue of the owner
+    is charged, as if its pod ran.
     """
 
     key: str
@@ -76,3 +78,5 @@ class Reservation(NamedTuple):
     slices: tuple[SlicePlacement, ...] = ()
     owner: str = ""
     after: tuple[PodUID, ...] = ()
+    shares: tuple[tuple[DeviceUUID, int], ...] = ()
+    charge: Charge | None = None

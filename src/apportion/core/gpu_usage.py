@@ -7,10 +7,15 @@ smallest GPU that could hold it, a slice by the model of which it takes the smal
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from apportion.apis import names
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.request import Request
-from apportion.core.fleet import Fleet
 from apportion.core.ledger import GpuLedger
+
+if TYPE_CHECKING:
+    from apportion.core.fleet import Fleet
 
 MILLI = 1000
 
@@ -19,7 +24,7 @@ def held(fleet: Fleet, uid: PodUID) -> int:
     """What a pod holds now."""
     node = fleet.pod_nodes.get(uid)
     request = fleet.nodes[node].pods[uid] if node is not None else None
-    total = MILLI * request.whole_gpus if request is not None else 0
+    total = MILLI * request.whole_gpus + _static(fleet, request) if request is not None else 0
     for share in fleet.shares_of(uid):
         gpu = _gpu(fleet, share.gpu)
         total += _rounded_up(share.mib, gpu.memory_mib) if gpu is not None else 0
@@ -31,7 +36,7 @@ def held(fleet: Fleet, uid: PodUID) -> int:
 
 def wanted(fleet: Fleet, request: Request) -> int | None:
     """What a pending pod would be charged; None if no GPU of the fleet could serve it."""
-    charges = [MILLI * request.whole_gpus]
+    charges = [MILLI * request.whole_gpus, _static(fleet, request)]
     gpus = [gpu for node in fleet for gpu in node.gpus.values()]
     share = request.share
     if share is not None:
@@ -50,6 +55,15 @@ def wanted(fleet: Fleet, request: Request) -> int | None:
             return None
         charges.append(min(sizes))
     return sum(charges)
+
+
+def _static(fleet: Fleet, request: Request) -> int:
+    """Static MIG devices, by the model of which they take the smallest part."""
+    total = 0
+    for resource, count in request.resources.items():
+        if resource.startswith(names.NVIDIA_MIG_PREFIX):
+            total += count * fleet.catalog.least_milli(resource.removeprefix(names.NVIDIA_MIG_PREFIX))
+    return total
 
 
 def _gpu(fleet: Fleet, uuid: DeviceUUID) -> GpuLedger | None:

@@ -6,6 +6,8 @@ it into account. Everything that decides about a pod is here or below: scheduler
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from apportion.apis.custom_resources.claims import claim_name
@@ -15,8 +17,8 @@ from apportion.core import existing_claims, refusals
 from apportion.core.explanations import explanation
 from apportion.core.filters import storage
 from apportion.core.fleet import Fleet
-from apportion.core.fleet_facts import HeldSlice
-from apportion.core.groups import Group
+from apportion.core.fleet_facts import HeldSlice, Reservation
+from apportion.core.groups import Group, successor_key
 from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Operation, Unreserve
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.placement.selection import best_placement, placement_beside
@@ -44,7 +46,7 @@ def decide(
     the request mix that the policy learns from.
     """
     mark = fleet.checkpoint()
-    operations: list[Operation] = [Unreserve(each) for each in fleet.reservations_for(group.key)]
+    operations: list[Operation] = [Unreserve(each) for each in _kept_for(fleet, group)]
     for operation in operations:
         operation.apply(fleet)
     for request in group.members:
@@ -59,6 +61,19 @@ def decide(
         operations += assume(fleet, request, found)
     fleet.release(mark)
     return Statement(group, tuple(operations))
+
+
+def _kept_for(fleet: Fleet, group: Group) -> list[Reservation]:
+    """What is reserved for the group, and one place for each member that follows a pod which was moved."""
+    found = list(fleet.reservations_for(group.key))
+    taken: Counter[str] = Counter()
+    for request in group.members:
+        owner = successor_key(request)
+        if request.owner is not None and fleet.reserves_for(owner):
+            left = fleet.reservations_for(owner)[taken[owner] :]
+            found += left[:1]
+            taken[owner] += 1
+    return found
 
 
 def place(fleet: Fleet, request: Request, policy: Policy) -> Statement | None:

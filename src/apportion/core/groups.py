@@ -10,9 +10,34 @@ from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 
 
+class Subgroup(msgspec.Struct, frozen=True):
+    """Members of a group with a label, and how many of them belong to the minimum."""
+
+    name: str
+    minimum: int
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """What is known of a group besides its pods. Without it every pod is a group of its own.
+
+    `started` is when its minimum last ran, in seconds; None if it does not.
+    """
+
+    key: str
+    minimum: int = 1
+    subgroups: tuple[Subgroup, ...] = ()
+    created: str = ""
+    started: int | None = None
+
+
 def key_of(request: Request) -> str:
-    """Which group a pod belongs to: one of its own, until gangs come."""
-    return request.uid
+    """Which group a pod belongs to."""
+    return request.group_key
+
+
+def successor_key(request: Request) -> str:
+    """Who a place is kept for when a pod is moved: the next pod like it that its controller makes."""
+    return f"successor/{request.namespace}/{request.owner}"
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -35,8 +60,8 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def priority(self) -> int:
-        first = self.members[0].priority
-        return first if len(self.members) == 1 else max(member.priority for member in self.members)
+        first = self.members[0].effective_priority
+        return first if len(self.members) == 1 else max(member.effective_priority for member in self.members)
 
     @property
     def created(self) -> str:

@@ -14,6 +14,7 @@ from apportion.core.ledger import GpuLedger
 from apportion.core.recent_changes import RecentChanges
 
 CPU = "cpu"
+MEMORY = "memory"
 PODS = "pods"
 MILLI = 1000
 MOST_CPU = 10**7  # milli: what a node has beyond ten thousand cores makes no difference to any price

@@ -10,27 +10,6 @@ from apportion.apis.request import POLICIES
 from apportion.lab.scenarios.schema import EVERY_POLICY, Expect, Job, Scenario, ScenarioNode, as_texts, as_tuple
 
 _MOST_IN_ANY_ORDER = 7  # slices: 5,040 orders
-_NO_QUEUES = "queues are not supported yet"
-_NO_ELASTIC = "elastic jobs are not supported yet: leave it out, and the job is placed all or none"
-
-
-def supported(raw: Mapping[str, Any]) -> None:
-    """Refuse what belongs to the form and cannot be decided yet, before anything else is looked at."""
-    listed, expect = raw.get("jobs"), raw.get("expect")
-    jobs = [job for job in listed if isinstance(job, dict)] if isinstance(listed, list) else []
-    _refuse(raw, "queues", "queues", _NO_QUEUES)
-    for job in jobs:
-        _refuse(job, "queue", f"jobs.{job.get('name')}.queue", _NO_QUEUES)
-        if "min" in job and job["min"] != job.get("pods", 1):
-            _refuse(job, "min", f"jobs.{job.get('name')}.min", _NO_ELASTIC)
-    if isinstance(expect, dict):
-        _refuse(expect, "shares", "expect.shares", _NO_QUEUES)
-        _refuse(expect, "partly", "expect.partly", _NO_ELASTIC)
-
-
-def _refuse(found: Any, key: str, field: str, fix: str) -> None:
-    if key in found:
-        raise InputError(field, found[key], fix, code="NotSupported")
 
 
 def node_names(scenario: Scenario) -> dict[str, ScenarioNode]:

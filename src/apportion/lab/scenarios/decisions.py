@@ -16,9 +16,11 @@ from apportion.core.groups import Group
 from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
 from apportion.lab.scenarios import fleets, requests
-from apportion.lab.scenarios.schema import Job, Scenario
+from apportion.lab.scenarios.schema import Scenario
+from apportion.lab.scenarios.simulation import Simulation
 
 EXTRA_CYCLES = 5
+MOST_CYCLES = 200
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class ScenarioResult:
     unsound: list[str]
     late: list[str]
     evictions: int = 0
+    shares: dict[str, int] = field(default_factory=dict)
 
 
 def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
@@ -59,36 +62,41 @@ def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
     mix = None if scenario.mix is None else Mix.of(requests.of_mix(ask, n) for n, ask in enumerate(scenario.mix))
     rules = Policy(policy, mix)
     fleet = fleets.build(scenario, asked)
-    pending = sorted((job for job in scenario.jobs if job.on is None), key=lambda job: -job.priority)
-    while placed := _cycle(fleet, pending, asked, rules, plain=plain):
-        pending = [job for job in pending if job.name not in placed]
-    late = [name for _ in range(EXTRA_CYCLES) for name in _cycle(fleet, pending, asked, rules, plain=plain)]
-    waits = {job.name: _explained(fleet, asked[job.name], rules) for job in pending if job.name not in late}
+    pending = {pod.uid: pod for job in scenario.jobs if job.on is None for pod in asked[job.name]}
+    simulation = Simulation(fleet, pending, rules, plain=plain)
+    evictions, rest = 0, False
+    for _ in range(MOST_CYCLES):
+        done = simulation.cycle()
+        evictions += len(done.evicted)
+        if not done:
+            rest = True
+            break
+    late = [name for _ in range(EXTRA_CYCLES) for name in (lambda c: (*c.placed, *c.evicted))(simulation.cycle())]
+    waiting = {pod.group_key: None for pod in simulation.pending.values()}
+    waits = {
+        job.name: _explained(fleet, asked[job.name], rules)
+        for job in scenario.jobs
+        if asked[job.name][0].group_key in waiting
+    }
     return ScenarioResult(
         places=dict(_places(fleet, asked)),
         waits=waits,
         uses={node.name: [str(gpu.use) for gpu in node.gpus.values()] for node in fleet},
         devices={node.name: list(node.gpus) for node in fleet},
-        unsound=list(_unsound(fleet, asked)),
+        unsound=list(_unsound(fleet, asked)) + ([] if rest else [f"no rest after {MOST_CYCLES} cycles"]),
         late=late,
+        evictions=evictions,
+        shares={name: amounts.gpu for name, amounts in simulation.shares.items()},
     )
 
 
-def _cycle(
-    fleet: Fleet, pending: list[Job], asked: dict[str, tuple[Request, ...]], policy: Policy, *, plain: bool
-) -> set[str]:
-    """Every pending job is tried once; gives the names of those that were placed."""
-    placed: set[str] = set()
-    for job in pending:
-        outcome = group_decision.decide(fleet, Group.of(*asked[job.name]), policy, plain=plain, explained=False)
-        if isinstance(outcome, group_decision.Statement):
-            placed.add(job.name)
-    return placed
-
-
 def _explained(fleet: Fleet, members: tuple[Request, ...], policy: Policy) -> Wait:
-    refusal = group_decision.decide(fleet, Group.of(*members), policy)
-    assert isinstance(refusal, group_decision.Refusal)
+    left = [member for member in members if member.uid not in fleet.pod_nodes]
+    mark = fleet.checkpoint()
+    refusal = group_decision.decide(fleet, Group.of(*left, key=left[0].group_key), policy)
+    fleet.rollback(mark)
+    if not isinstance(refusal, group_decision.Refusal):
+        return Wait("Queue", "queue", "")
     nodes: dict[str, str] = {node: str(part.code) for part in refusal.groups for node in part.nodes}
     return Wait(str(refusal.code), str(refusal.layer), messages.of(refusal), nodes)
 

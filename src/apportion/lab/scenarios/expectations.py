@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from apportion.lab.scenarios.decisions import EXTRA_CYCLES, ScenarioResult
 from apportion.lab.scenarios.fleets import device_name
@@ -21,6 +22,7 @@ def problems(scenario: Scenario, result: ScenarioResult) -> list[str]:
         *_company(expect, pods, result),
         *_waits(expect, jobs, result),
         *_uses(expect, result),
+        *_queues(expect, pods, result),
         *result.unsound,
     ]
     if expect.evictions is not None and result.evictions > expect.evictions:
@@ -44,7 +46,8 @@ def _states(expect: Expect, pods: dict[str, tuple[str, ...]], result: ScenarioRe
 
 def _where(expect: Expect, pods: dict[str, tuple[str, ...]], result: ScenarioResult) -> Iterator[str]:
     for name, where in expect.where.items():
-        nodes = [result.places[pod].node if pod in result.places else "no node" for pod in pods[name]]
+        placed = [pod for pod in pods[name] if pod in result.places or name not in expect.partly]
+        nodes = [result.places[pod].node if pod in result.places else "no node" for pod in placed]
         wanted = [where] * len(nodes) if isinstance(where, str) else where
         if sorted(nodes) != sorted(wanted):
             yield f"{name} should be on {_list(wanted)} but is on {_list(nodes)}"
@@ -109,6 +112,16 @@ def _uses(expect: Expect, result: ScenarioResult) -> Iterator[str]:
     for node, uses in expect.uses.items():
         if result.uses[node] != uses:
             yield f"the GPUs of {node} should be {_list(uses)} but are {_list(result.uses[node])}"
+
+
+def _queues(expect: Expect, pods: dict[str, tuple[str, ...]], result: ScenarioResult) -> Iterator[str]:
+    for name, share in expect.shares.items():
+        if result.shares.get(name) != Fraction(str(share)) * 1000:
+            yield f"the fair share of {name} should be {share} but is {result.shares.get(name, 0) / 1000:g}"
+    for name, partly in expect.partly.items():
+        running = sum(pod in result.places for pod in pods[name])
+        if (running, len(pods[name]) - running) != (partly.running, partly.pending):
+            yield f"{partly.running} pods of {name} should be running but {running} are"
 
 
 def _each(group: Sequence[str], held: Sequence[set[str]]) -> str:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import msgspec
 
 from apportion.apis import names, profiles, quantity
 from apportion.apis.custom_resources.claims import claim_name
 from apportion.apis.errors import InputError
-from apportion.apis.identities import DeviceUUID, NodeName
+from apportion.apis.identities import DeviceUUID, NodeName, QueueName
 from apportion.apis.nodes import Taint
 from apportion.apis.placements import SlicePlacement
-from apportion.apis.request import Request
+from apportion.apis.request import DEFAULT_QUEUE, Request
 from apportion.core.catalog import Catalog, Model
 from apportion.core.fleet import Fleet, GpuFacts, NodeFacts, NodeState
+from apportion.core.groups import Gang
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import CPU, PODS
 from apportion.core.operations import share_key
 from apportion.core.placement import slice_search
+from apportion.core.queues.tree import FREE, Allowance, Queue, QueueTree
 from apportion.lab.scenarios import checks, notation
-from apportion.lab.scenarios.schema import NODE_PODS, Job, Scenario, ScenarioGpus, ScenarioNode, as_tuple
+from apportion.lab.scenarios.schema import NODE_PODS, Job, QueueAllowance, Scenario, ScenarioGpus, ScenarioNode, as_tuple
 
 MEMORY = "memory"
 
@@ -31,6 +34,10 @@ def build(scenario: Scenario, requests: Mapping[str, tuple[Request, ...]]) -> Fl
     mig = checks.asks_for_slices(scenario)
     for name, node in checks.node_names(scenario).items():
         _add_node(fleet, NodeName(name), node, mig=mig)
+    fleet.accounts.set_tree(_queues(scenario))
+    for number, job in enumerate(scenario.jobs):
+        first = requests[job.name][0]
+        fleet.set_gang(Gang(first.group_key, job.min or job.pods, created=f"{number:06}"))
     running = [job for job in scenario.jobs if job.on is not None]
     for job in sorted(running, key=lambda job: job.device is None):  # those that name their GPUs come first
         for request, name in zip(requests[job.name], job.nodes(), strict=True):
@@ -38,6 +45,28 @@ def build(scenario: Scenario, requests: Mapping[str, tuple[Request, ...]]) -> Fl
     for job in scenario.jobs:
         _add_claims(fleet, job, requests[job.name][0])
     return fleet
+
+
+def _queues(scenario: Scenario) -> QueueTree:
+    found = [
+        Queue(
+            QueueName(name),
+            QueueName(queue.parent),
+            queue.priority,
+            f"{number:06}",
+            _allowance(queue, 1000),
+            _allowance(queue.cpu, 1000),
+            _allowance(queue.memory, 10**9),
+        )
+        for number, (name, queue) in enumerate(scenario.queues.items())
+    ]
+    unlimited = Queue(DEFAULT_QUEUE, gpu=FREE)
+    return QueueTree((*found, *(() if DEFAULT_QUEUE in scenario.queues else (unlimited,))))
+
+
+def _allowance(given: QueueAllowance, unit: int) -> Allowance:
+    quota, limit = (value if value == -1 else int(Fraction(str(value)) * unit) for value in (given.quota, given.limit))
+    return Allowance(quota, limit, Fraction(str(given.weight)))
 
 
 def device_name(node: str, index: int) -> DeviceUUID:

@@ -23,7 +23,6 @@ def parse(raw: Any) -> Scenario:
     if not isinstance(raw, dict):
         raise InputError("scenario", raw, "must be a mapping with name, nodes, jobs and expect")
     printable.check(raw)
-    checks.supported(raw)
     nodes, jobs, expect = raw.get("nodes", {}), raw.get("jobs", []), raw.get("expect")
     if not isinstance(nodes, dict):
         raise InputError("nodes", nodes, "must map node names to nodes, such as {n0: {gpus: 2}}")

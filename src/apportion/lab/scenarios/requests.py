@@ -29,8 +29,9 @@ def of_job(job: Job, position: int) -> tuple[Request, ...]:
                 "name": name,
                 "namespace": job.namespace,
                 "uid": f"uid-{name}",
-                "labels": job.labels,
-                "annotations": annotations,
+                "labels": job.labels | ({names.QUEUE_LABEL: job.queue} if job.queue else {}),
+                "annotations": annotations | ({names.POD_GROUP: job.name} if job.pods > 1 else {}),
+                "ownerReferences": [] if job.bare else [_controller(job)],
                 "creationTimestamp": f"2026-01-01T{hours:02}:{minutes:02}:{seconds:02}Z",
             },
             spec,
@@ -38,6 +39,10 @@ def of_job(job: Job, position: int) -> tuple[Request, ...]:
         )
         for name in job.pod_names()
     )
+
+
+def _controller(job: Job) -> Json:
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": f"job-{job.name}", "controller": True}
 
 
 def of_mix(ask: Ask, number: int) -> Request:

@@ -1,12 +1,12 @@
 """The written form of a scenario: nodes and jobs in, expected placement out.
 
 These structs are what a YAML document is converted to; `docs/scenarios.md` explains the keys. Keys that are not
-listed here are errors. Queue keys belong to the form; a scenario that uses them is refused until the core has queues.
+listed here are errors.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -24,6 +24,7 @@ MOST_GPUS = 1024
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Indices = Index | list[Index]
+Number = Annotated[int, msgspec.Meta(ge=-1)] | Annotated[float, msgspec.Meta(ge=-1)]
 Amount = str | int | float  # a Kubernetes quantity
 Texts = str | list[str]
 
@@ -139,6 +140,31 @@ class Job(Ask, frozen=True, kw_only=True):
         return (self.on,) * self.pods if isinstance(self.on, str) else tuple(self.on)
 
 
+class QueueAllowance(ScenarioPart, frozen=True, kw_only=True):
+    """-1 is unlimited."""
+
+    quota: Number = -1
+    limit: Number = -1
+    weight: Annotated[int, msgspec.Meta(ge=0)] | Annotated[float, msgspec.Meta(ge=0)] = 1
+
+
+class ScenarioQueue(QueueAllowance, frozen=True, kw_only=True):
+    """A queue with its GPUs. Queues are listed oldest first. CPU is in cores, memory in GB."""
+
+    quota: Number = 0
+    parent: str = ""
+    priority: int = 100
+    cpu: QueueAllowance = QueueAllowance()
+    memory: QueueAllowance = QueueAllowance()
+
+
+class Partly(ScenarioPart, frozen=True, kw_only=True):
+    """How many pods of an elastic job run and wait."""
+
+    running: Count
+    pending: Count
+
+
 class Expect(ScenarioPart, frozen=True, kw_only=True):
     """What must hold once nothing changes any more; what is not named is not checked."""
 
@@ -155,8 +181,8 @@ class Expect(ScenarioPart, frozen=True, kw_only=True):
     layer: dict[str, str] = {}
     message: dict[str, Texts] = {}
     evictions: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    shares: dict[str, Any] | None = None
-    partly: dict[str, Any] | None = None
+    shares: dict[str, Number] = {}
+    partly: dict[str, Partly] = {}
 
 
 class Scenario(ScenarioPart, frozen=True, kw_only=True):
@@ -164,7 +190,7 @@ class Scenario(ScenarioPart, frozen=True, kw_only=True):
     policy: Texts = "fragmentation"
     mix: list[Ask] | None = None
     nodes: dict[str, ScenarioNode] = {}
-    queues: dict[str, Any] | None = None
+    queues: dict[str, ScenarioQueue] = {}
     jobs: list[Job] = []
     expect: Expect
 

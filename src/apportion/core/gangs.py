@@ -1,0 +1,63 @@
+"""Which pods of a group have their turn together.
+
+Until the minimum runs, all pods that are missing from it, of every subgroup; after that one pod at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from apportion.apis.request import Request
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Gang
+
+
+class State(IntEnum):
+    """Groups that lack their minimum come first, then those that have nothing else."""
+
+    BELOW = 0
+    AT = 1
+    ABOVE = 2
+
+
+class NextMembers(NamedTuple):
+    """`missing` pods that do not exist yet, so that the minimum cannot be reached; no `members` then."""
+
+    state: State
+    members: tuple[Request, ...]
+    missing: int = 0
+
+
+def next_members(fleet: Fleet, gang: Gang, pending: Iterable[Request]) -> NextMembers:
+    """Pods of the group that run, or have a place reserved, count; those that are terminating do not."""
+    waiting = sorted(pending, key=lambda pod: (pod.created, pod.name))
+    running = Counter(
+        fleet.nodes[fleet.pod_nodes[uid]].pods[uid].subgroup
+        for uid in fleet.group_pods.get(gang.key, ())
+        if uid not in fleet.releasing
+    )
+    wanted = {each.name: max(0, each.minimum - running[each.name]) for each in gang.subgroups}
+    in_all = max(0, gang.minimum - running.total())
+    if not in_all and not any(wanted.values()):
+        above = running.total() > max(gang.minimum, sum(each.minimum for each in gang.subgroups))
+        return NextMembers(State.ABOVE if above else State.AT, tuple(waiting[:1]))
+    chosen, missing = _chosen(waiting, wanted, in_all)
+    return NextMembers(State.BELOW, () if missing else chosen, missing)
+
+
+def _chosen(waiting: Sequence[Request], wanted: dict[str, int], in_all: int) -> tuple[tuple[Request, ...], int]:
+    """The oldest of each subgroup, then any until there are enough; and how many are missing."""
+    left = Counter(wanted)
+    chosen = []
+    for pod in waiting:
+        if left[pod.subgroup] > 0:
+            left[pod.subgroup] -= 1
+            chosen.append(pod)
+    missing = sum(count for count in left.values() if count > 0)
+    known = {pod.uid for pod in chosen}
+    others = [pod for pod in waiting if pod.uid not in known]
+    chosen += others[: max(0, in_all - len(chosen))]
+    return tuple(chosen), max(missing, in_all - len(chosen), 0)
