@@ -16,6 +16,7 @@ class Happened(Enum):
     NODE_CHANGED = auto()
     STORAGE_CHANGED = auto()
     NAMESPACE_CHANGED = auto()  # its labels
+    QUEUE_CHANGED = auto()  # a queue, or a group of pods besides its pods
     DISPLAY_CHANGED = auto()  # who is pending, states of claims and pods, which of equal GPUs a pod has: no capacity
     EVERYTHING = auto()  # the reader missed changes
 

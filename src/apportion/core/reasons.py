@@ -42,7 +42,8 @@ _PODS_END = _NODE | {Happened.POD_GONE}
 _PODS_COME = _NODE | {Happened.POD_CAME}
 _STORAGE = _NODE | {Happened.STORAGE_CHANGED}
 _NAMESPACES = frozenset({Happened.NAMESPACE_CHANGED})  # their labels select pods of an affinity term
-_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE | _NAMESPACES
+_QUEUES = frozenset({Happened.QUEUE_CHANGED})
+_ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE | _NAMESPACES | _QUEUES
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,38 @@ class Code(StrEnum):
         member._value_ = row.code
         member.row = row
         return member
+
+    # The queue
+    NO_QUEUE = Row(
+        "QueueDoesNotExist", "queue {subject} does not exist", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET
+    )
+    NOT_A_LEAF = Row(
+        "QueueNotLeaf",
+        "queue {subject} has child queues, and only queues without children run pods",
+        Layer.QUEUE,
+        helped_by=_QUEUES,
+        scope=Scope.FLEET,
+    )
+    BROKEN_QUEUE = Row(
+        "QueueWithoutRoot", "queue {subject}, so it has no share", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET
+    )
+    OVER_LIMIT = Row("OverLimit", "{subject}", Layer.QUEUE, helped_by=_QUEUES | {Happened.POD_GONE}, scope=Scope.FLEET)
+    OVER_QUOTA = Row(
+        "NonPreemptibleOverQuota",
+        "{subject}",
+        Layer.QUEUE,
+        helped_by=_QUEUES | {Happened.POD_GONE},
+        scope=Scope.FLEET,
+    )
+
+    # The group
+    INCOMPLETE = Row(
+        "GroupIncomplete",
+        "{subject}",
+        Layer.GANG,
+        helped_by=_QUEUES,
+        scope=Scope.FLEET,
+    )
 
     # The node itself
     WRONG_NODE = Row("WrongNode", "{is_} not the node that the pod requires")

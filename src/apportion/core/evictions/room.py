@@ -6,26 +6,28 @@ Nobody is evicted before the whole group has a place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
-from apportion.core import gpu_usage
 from apportion.core.evictions.plans import Plan
 from apportion.core.evictions.rules import Moves, Preemption, Reclaim, Rules, Taker
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.evictions.search import Search
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
+from apportion.core.group_turns import needed, wanted
 from apportion.core.groups import Group, successor_key
 from apportion.core.operations import Evict, Operation, Reserve
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.policies import Policy
 from apportion.core.queues import gates
 from apportion.core.queues.accounts import Charge
-from apportion.core.queues.amounts import NOTHING, Amounts
 from apportion.core.queues.shares import Shares
+from apportion.core.reasons import Code
 from apportion.core.statement import Statement
+
+CAN_HELP = frozenset({Code.NOT_PLACED, Code.OVER_LIMIT})  # reasons for which it is worth to look for room
 
 
 def make_room(fleet: Fleet, group: Group, policy: Policy, shares: Shares, running: RunningGroups) -> Statement | None:
@@ -44,19 +46,6 @@ def make_room(fleet: Fleet, group: Group, policy: Policy, shares: Shares, runnin
             statement.apply(fleet)
             return statement
     return None
-
-
-def needed(fleet: Fleet, members: Iterable[Request]) -> Amounts:
-    total = NOTHING
-    for request in members:
-        total = total.plus(wanted(fleet, request))
-    return total
-
-
-def wanted(fleet: Fleet, request: Request) -> Amounts:
-    """What a pending pod would count for."""
-    gpu = gpu_usage.wanted(fleet, request) if request.wants_gpu else 0
-    return Amounts(gpu or 0, request.resources.get("cpu", 0), request.resources.get("memory", 0))
 
 
 def _rules(fleet: Fleet, shares: Shares, taker: Taker) -> Iterator[Rules]:

@@ -143,7 +143,9 @@ class Reclaim:
         share, other = self._share(mine), self._share(theirs)
         after = self._used.get(mine, NOTHING).plus(self._taker.need)
         return any(
-            after[number] > share[number] and other[number] > 0 and after[number] * other[number] >= left[number] * share[number]
+            after[number] > share[number]
+            and other[number] > 0
+            and after[number] * other[number] >= left[number] * share[number]
             for number in self._asked
         )
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 
-from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core import group_decision
 from apportion.core.evictions import plans
 from apportion.core.evictions.plans import Plan
 from apportion.core.evictions.rules import Rules
-from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
+from apportion.core.evictions.running_groups import RunningGroups, RunningPod
 from apportion.core.filters import Checks
 from apportion.core.filters import nodes as node_rules
 from apportion.core.fleet import Fleet
@@ -111,7 +111,9 @@ class Search:
         yield in_order
         if len(in_order) > 1:
             level = max(pod.group.level for pod in in_order)
-            largest = sorted((pod for pod in allowed if pod.group.level <= level), key=lambda pod: (-pod.amounts.gpu, pod.age))
+            largest = sorted(
+                (pod for pod in allowed if pod.group.level <= level), key=lambda pod: (-pod.amounts.gpu, pod.age)
+            )
             other = self._prefix(node, request, largest)
             if other is not None and other != in_order:
                 yield other

@@ -22,6 +22,4 @@ def total(fleet: Fleet) -> Amounts:
         cpu += allocatable.get(CPU, 0)
         memory += allocatable.get(MEMORY, 0)
     foreign = fleet.accounts.used(FOREIGN)
-    return Amounts(
-        max(0, MILLI * gpus - foreign.gpu), max(0, cpu - foreign.cpu), max(0, memory - foreign.memory)
-    )
+    return Amounts(max(0, MILLI * gpus - foreign.gpu), max(0, cpu - foreign.cpu), max(0, memory - foreign.memory))

@@ -15,6 +15,8 @@ from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.placement.request_mix import Mix
 from apportion.core.policies import Policy
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
 from apportion.lab.scenarios import fleets, requests
 from apportion.lab.scenarios.schema import Scenario
 from apportion.lab.scenarios.simulation import Simulation
@@ -74,7 +76,7 @@ def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
     late = [name for _ in range(EXTRA_CYCLES) for name in (lambda c: (*c.placed, *c.evicted))(simulation.cycle())]
     waiting = {pod.group_key: None for pod in simulation.pending.values()}
     waits = {
-        job.name: _explained(fleet, asked[job.name], rules)
+        job.name: _explained(fleet, asked[job.name], rules, simulation.refused[asked[job.name][0].group_key])
         for job in scenario.jobs
         if asked[job.name][0].group_key in waiting
     }
@@ -90,13 +92,12 @@ def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
     )
 
 
-def _explained(fleet: Fleet, members: tuple[Request, ...], policy: Policy) -> Wait:
-    left = [member for member in members if member.uid not in fleet.pod_nodes]
-    mark = fleet.checkpoint()
-    refusal = group_decision.decide(fleet, Group.of(*left, key=left[0].group_key), policy)
-    fleet.rollback(mark)
-    if not isinstance(refusal, group_decision.Refusal):
-        return Wait("Queue", "queue", "")
+def _explained(fleet: Fleet, members: tuple[Request, ...], policy: Policy, refusal: Refusal) -> Wait:
+    if refusal.code is Code.NOT_PLACED:
+        left = [member for member in members if member.uid not in fleet.pod_nodes]
+        explained = group_decision.decide(fleet, Group.of(*left, key=left[0].group_key), policy)
+        assert isinstance(explained, Refusal)
+        refusal = explained
     nodes: dict[str, str] = {node: str(part.code) for part in refusal.groups for node in part.nodes}
     return Wait(str(refusal.code), str(refusal.layer), messages.of(refusal), nodes)
 

@@ -23,7 +23,15 @@ from apportion.core.operations import share_key
 from apportion.core.placement import slice_search
 from apportion.core.queues.tree import FREE, Allowance, Queue, QueueTree
 from apportion.lab.scenarios import checks, notation
-from apportion.lab.scenarios.schema import NODE_PODS, Job, QueueAllowance, Scenario, ScenarioGpus, ScenarioNode, as_tuple
+from apportion.lab.scenarios.schema import (
+    NODE_PODS,
+    Job,
+    QueueAllowance,
+    Scenario,
+    ScenarioGpus,
+    ScenarioNode,
+    as_tuple,
+)
 
 MEMORY = "memory"
 

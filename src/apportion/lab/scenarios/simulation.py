@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
-from apportion.core import gangs, group_decision
+from apportion.core import group_decision, group_turns
 from apportion.core.evictions import room
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Gang, Group
+from apportion.core.groups import Group
 from apportion.core.operations import Evict
 from apportion.core.policies import Policy
-from apportion.core.queues import gates, shares, totals
+from apportion.core.queues import shares, totals
 from apportion.core.queues.amounts import NOTHING, Amounts
-from apportion.core.queues.turns import Turn, Turns
-from apportion.core.statement import Statement
+from apportion.core.queues.turns import Turns
+from apportion.core.refusals import Refusal
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Simulation:
         self.fleet = fleet
         self.pending = dict(pending)
         self.shares: shares.Shares = {}
+        self.refused: dict[str, Refusal] = {}
         self._policy, self._plain = policy, plain
 
     def cycle(self) -> Cycle:
@@ -44,56 +45,48 @@ class Simulation:
         total = totals.total(self.fleet)
         self.shares = shares.compute(self.fleet.accounts.tree, total, self._demand())
         waiting = self._groups()
-        turns = Turns(self.fleet.accounts, self.shares, total)
-        for key in waiting:
-            self._add_turn(turns, key, waiting)
-        failed: list[Group] = []
+        self.refused = {}
+        turns: Turns[Group] = Turns(self.fleet.accounts, self.shares, total)
+        for uids in waiting.values():
+            self._add_turn(turns, uids)
+        without_place: list[Group] = []
         while (turn := turns.next()) is not None:
-            group: Group = turn.group
-            if not self._gates_open(group):
-                failed.append(group)
-                continue
-            outcome = group_decision.decide(self.fleet, group, self._policy, plain=self._plain, explained=False)
-            if not isinstance(outcome, Statement):
-                failed.append(group)
+            group = turn.group
+            outcome = group_turns.stopped(self.fleet, turn) or group_decision.decide(
+                self.fleet, group, self._policy, plain=self._plain, explained=False
+            )
+            if isinstance(outcome, Refusal):
+                self.refused[group.key] = outcome
+                if outcome.code in room.CAN_HELP:
+                    without_place.append(group)
                 continue
             for uid in group.uids:
                 done.placed.append(self.pending.pop(uid).name)
                 waiting[group.key].remove(uid)
             turns.changed(turn.queue)
-            self._add_turn(turns, group.key, waiting)
-        self._make_room(failed, done)
+            self._add_turn(turns, waiting[group.key])
+        self._make_room(without_place, done)
         return done
 
-    def _make_room(self, failed: list[Group], done: Cycle) -> None:
+    def _make_room(self, without_place: list[Group], done: Cycle) -> None:
         running = RunningGroups(self.fleet)
-        for group in failed:
-            if self.fleet.reserves_for(group.key) or self.fleet.accounts.tree.problem(group.members[0].queue):
+        for group in without_place:
+            if self.fleet.reserves_for(group.key):
                 continue
             statement = room.make_room(self.fleet, group, self._policy, self.shares, running)
             if statement is not None:
                 done.evicted += [each.request.name for each in statement.operations if isinstance(each, Evict)]
                 running = RunningGroups(self.fleet)
 
-    def _add_turn(self, turns: Turns[Group], key: str, waiting: dict[str, list[PodUID]]) -> None:
-        pods = [self.pending[uid] for uid in waiting[key]]
-        if not pods:
+    def _add_turn(self, turns: Turns[Group], uids: list[PodUID]) -> None:
+        if not uids:
             return
-        gang = self.fleet.gang_of(pods[0])
-        chosen = gangs.next_members(self.fleet, gang, pods)
-        if chosen.members:
-            group = Group(key, chosen.members, len(chosen.members))
-            order = (-group.priority, chosen.state, gang.created, key)
-            turns.add(Turn(pods[0].queue, order, room.needed(self.fleet, chosen.members), group))
-
-    def _gates_open(self, group: Group) -> bool:
-        first = group.members[0]
-        if self.fleet.accounts.tree.problem(first.queue) is not None:
-            return False
-        if self.fleet.reserves_for(group.key):
-            return True
-        need = room.needed(self.fleet, group.members)
-        return gates.against(self.fleet.accounts, first.queue, need, fixed=not first.preemptible) is None
+        pods = [self.pending[uid] for uid in uids]
+        turn = group_turns.next_turn(self.fleet, pods)
+        if isinstance(turn, Refusal):
+            self.refused[pods[0].group_key] = turn
+        else:
+            turns.add(turn)
 
     def _groups(self) -> dict[str, list[PodUID]]:
         found: dict[str, list[PodUID]] = {}
@@ -107,7 +100,7 @@ class Simulation:
         demand = {name: accounts.used(name) for name in leaves}
         for request in self.pending.values():
             if not self.fleet.reserves_for(request.group_key):
-                demand[request.queue] = demand.get(request.queue, NOTHING).plus(room.wanted(self.fleet, request))
+                demand[request.queue] = demand.get(request.queue, NOTHING).plus(group_turns.wanted(self.fleet, request))
         return demand
 
     def _end_evicted(self) -> None:
