@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from apportion.apis import kinds
-from apportion.apis.custom_resources import crds
+from apportion.apis.custom_resources import crds, queues
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.custom_resources.queues import Queue
 from apportion.apis.kinds import Kind
@@ -134,14 +134,17 @@ async def test_q01_the_documents_queues_apply_unchanged(client: Client) -> None:
     for queue in yaml.safe_load_all(QUEUES):
         made = await client.create(kinds.QUEUES, queue)
         assert made["spec"]["priority"] == 100
-        parsed = await client.get(kinds.QUEUES, queue["metadata"]["name"], into=Queue)
-        assert parsed.spec.resources.gpu.quota == -1
+        parsed = queues.read(await client.get(kinds.QUEUES, queue["metadata"]["name"], into=Queue))
+        assert (parsed.gpu.quota, parsed.gpu.limit, parsed.gpu.weight) == (-1, -1, 1)
+        assert parsed.parent == queue["spec"].get("parentQueue", "")
 
 
-async def test_q01_an_empty_queue_has_no_quota_no_limit_and_weight_one(client: Client) -> None:
-    await client.create(kinds.QUEUES, {"metadata": {"name": "q"}, "spec": {}})
-    gpu = (await client.get(kinds.QUEUES, "q", into=Queue)).spec.resources.gpu
-    assert (gpu.quota, gpu.limit, gpu.over_quota_weight) == (0, -1, 1)
+async def test_q01_what_is_not_set_is_not_filled_in_and_read_as_the_default(client: Client) -> None:
+    made = await client.create(kinds.QUEUES, {"metadata": {"name": "q"}, "spec": {"resources": {"gpu": {"quota": 2}}}})
+    assert made["spec"]["resources"] == {"gpu": {"quota": 2}}
+    found = queues.read(await client.get(kinds.QUEUES, "q", into=Queue))
+    assert (found.gpu.quota, found.gpu.limit, found.gpu.weight) == (2000, -1, 1)
+    assert (found.cpu.quota, found.cpu.limit, found.cpu.weight) == (0, -1, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ class Inner(Wire):
 
     some_number: Annotated[int, Meta(ge=0, le=9, description="A digit.")]
     ratio: float = 0.0
+    exact: Decimal = Decimal(0)
 
 
 class Outer(Wire, kw_only=True):
@@ -44,6 +46,7 @@ def test_every_kind_of_field_has_its_schema() -> None:
                 "description": "A digit.",
             },
             "ratio": {"type": "number"},
+            "exact": {"type": "number"},
         },
         "required": ["someNumber"],
     }

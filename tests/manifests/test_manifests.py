@@ -81,7 +81,7 @@ def test_r01_every_plane_has_an_account_of_its_own_and_its_roles_are_bound_to_it
         if binding["kind"] in {"RoleBinding", "ClusterRoleBinding"}:
             assert named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
             (subject,) = binding["subjects"]
-            assert subject["name"] == binding["roleRef"]["name"]
+            assert binding["roleRef"]["name"] in (subject["name"], f"{subject['name']}-owners")
             assert subject["name"] in accounts
 
 

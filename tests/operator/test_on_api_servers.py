@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from apportion import manifests
+from apportion.apis import names
 from tests.admission.accounts import plane, refusals, separate_cluster
 from tests.environments.cluster import Cluster
 from tests.environments.sandbox_init import SERVICE_ADDRESS
@@ -79,6 +80,41 @@ def test_s10_r01_removed_takes_everything_away_and_managed_brings_it_back(instal
         until(lambda: all(is_on(installed, name) for name in CONFIGURATIONS), "webhooks are turned on")
         until(lambda: "das-operator-removed" not in installed.kubectl("get", "configmaps", *IN), "nothing is kept")
     assert refusals(installed) == []
+
+
+def test_q02_r01_the_default_queues_are_made_with_the_shipped_rights(installed: Cluster, tmp_path: Path) -> None:
+    installed.kubectl("wait", "--for=condition=Established", "crd/queues.scheduling.run.ai")
+    installed.kubectl("delete", "queues", "--all")  # of the tests before
+    with plane(installed, "das-operator", ["operator", f"--probes={SERVICE_ADDRESS}:9403"], tmp_path):
+        until(lambda: "default-queue" in queues(installed), "the default queues exist")
+    assert sorted(queues(installed)) == ["default-parent-queue", "default-queue"]
+    assert refusals(installed) == []
+
+
+def test_q11_r01_a_role_with_the_label_lets_the_scheduler_read_another_kind(installed: Cluster) -> None:
+    until(lambda: can_list(installed, "jobs.batch"), "the shipped kinds are readable")
+    assert can_list(installed, "pytorchjobs.kubeflow.org")  # not installed here: the right costs nothing
+    assert not can_list(installed, "workflows.argoproj.io")
+    rule = {"apiGroups": ["argoproj.io"], "resources": ["workflows"], "verbs": ["get", "list", "watch"]}
+    metadata = {"name": "argo-owners", "labels": {names.AGGREGATE_TO_SCHEDULER_LABEL: "true"}}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}
+    installed.kubectl("create", "-f", "-", input=json.dumps(role))
+    until(lambda: can_list(installed, "workflows.argoproj.io"), "the further kind is readable")
+    installed.kubectl("delete", "clusterrole", "argo-owners")
+
+
+def queues(cluster: Cluster) -> list[str]:
+    found = cluster.api.items("/apis/scheduling.run.ai/v2/queues")
+    return [entry["metadata"]["name"] for entry in found]
+
+
+def can_list(cluster: Cluster, resource: str) -> bool:
+    name, _, group = resource.partition(".")
+    attributes = {"verb": "list", "group": group, "resource": name}
+    spec = {"user": "system:serviceaccount:das-operator:das-scheduler", "resourceAttributes": attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    made = cluster.api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(made["status"]["allowed"])
 
 
 def install(cluster: Cluster) -> None:

@@ -40,6 +40,8 @@ AGENT_DAEMON_SET = "das-daemonset"
 SCHEDULER_DEPLOYMENT = "das-scheduler"
 REMOVED_OBJECTS = "das-operator-removed"
 OPERATOR_FIELD_MANAGER = "das-operator"
+DEFAULT_PARENT_QUEUE = "default-parent-queue"
+DEFAULT_QUEUE = "default-queue"
 
 # Schedulers
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -49,6 +51,8 @@ OUR_SCHEDULERS = (DAS_SCHEDULER, KAI_SCHEDULER)
 
 # Labels
 APP_LABEL = "app.kubernetes.io/name"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY_SCHEDULER = "das-scheduler"  # on the PodGroups that the scheduler makes; it may change no others
 AGENT_APP = "das-operator-daemonset"
 WEBHOOK_APP = "das-operator-webhook"
 MIG_CAPABLE_LABEL = "nvidia.com/mig.capable"
@@ -63,6 +67,8 @@ MIG_CONFIG_STATE_LABEL = "nvidia.com/mig.config.state"
 QUEUE_LABEL = "kai.scheduler/queue"
 SUBGROUP_LABEL = "kai.scheduler/subgroup-name"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
+PRIORITY_CLASS_LABEL = "priorityClassName"  # on owners whose spec has no field for it
+AGGREGATE_TO_SCHEDULER_LABEL = "apportion.io/aggregate-to-scheduler"  # on ClusterRoles for further owner kinds
 GPU_GROUP_LABEL = "runai-gpu-group"
 FALLBACK_OPT_OUT_LABEL = "gpu-webhook"
 FALLBACK_OPT_OUT = "disabled"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from apportion.apis import names
+from apportion.apis import names, priorities
 from apportion.apis.effective_resources import effective_resources
 from apportion.apis.errors import RequestError
 from apportion.apis.identities import NO_NODE, NodeName, PodUID, QueueName
@@ -22,9 +22,6 @@ from apportion.apis.slice_requests import SliceRequest, read_slices
 __all__ = ["POLICIES", "Request", "RequestError", "Share", "SliceRequest", "parse_pod"]
 
 DEFAULT_QUEUE = QueueName("default-queue")
-UNSET_PRIORITY = 50  # of a pod without a priority class
-FIRST_FIXED_PRIORITY = 100  # pods from this priority on are not preemptible, unless they say otherwise
-PREEMPTIBLE, NON_PREEMPTIBLE = "preemptible", "non-preemptible"
 
 POLICIES = ("fragmentation", "pack", "spread", "first-fit", "best-fit")
 
@@ -66,13 +63,11 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def effective_priority(self) -> int:
-        return self.priority if self.priority or self.priority_class else UNSET_PRIORITY
+        return self.priority if self.priority or self.priority_class else priorities.DEFAULT_PRIORITY
 
     @property
     def preemptible(self) -> bool:
-        if self.preemptibility:
-            return self.preemptibility == PREEMPTIBLE
-        return self.effective_priority < FIRST_FIXED_PRIORITY
+        return priorities.is_preemptible(self.effective_priority, self.preemptibility)
 
     @property
     def has_volume_claims(self) -> bool:

@@ -179,7 +179,7 @@ class _Run:
         from apportion import manifests
         from apportion.emulation.cluster import installing
 
-        objects = manifests.load()
+        objects = [*manifests.load(), *manifests.load("default-queues")]
         async with cluster.client() as client:
             try:
                 await installing.apply(client, cluster.server.registry, objects)

@@ -26,6 +26,7 @@ from apportion.cluster.informer import Informer
 from apportion.cluster.lease import Election
 from apportion.cluster.workqueue import WorkQueue
 from apportion.operator import conditions, plane_settings
+from apportion.operator.default_queues import DefaultQueues
 from apportion.operator.network_policies import NetworkPolicies
 from apportion.operator.removal import Removal
 from apportion.operator.unusable_nodes import NodeProblem, node_problems
@@ -84,6 +85,7 @@ class Operator:
         }
         self._nodes = Informer(client, kinds.NODE_ACCELERATORS, into=NodeAccelerator, namespace=namespace)
         self._network = NetworkPolicies(client, namespace)
+        self._queues = DefaultQueues(client)
         self._removal = Removal(client, settings.installation)
         self._election = Election(
             client,
@@ -114,6 +116,7 @@ class Operator:
     async def _lead(self) -> None:
         self._work = WorkQueue("dasoperator")
         self._removal.forget()
+        self._queues.forget()
         self._applied.clear()
         self._work.add(self._object)
         await self._work.run(self._reconcile)
@@ -137,6 +140,7 @@ class Operator:
         """Returns what an admission policy refused us, for example a workload with an image that was not shipped."""
         try:
             await self._network.restore()
+            await self._queues.create_missing()
             await self._removal.restore()
             await self._apply(current, found)
         except errors.Forbidden as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from apportion.apis import kinds
+from apportion.apis import kinds, names
 from apportion.apis.custom_resources import (
     accelerators,
     bind_requests,
@@ -42,9 +42,11 @@ class Definition:
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     open_spec: bool = False  # other people's manifests carry fields that we do not know: keep them
+    rules: tuple[JSON, ...] = ()  # about the whole object
 
 
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
+_GPU = names.NVIDIA_GPU.replace(".", r"\.")
 READY = '.status.conditions[?(@.type=="Ready")].status'
 
 DEFINITIONS = (
@@ -86,19 +88,32 @@ DEFINITIONS = (
             Column("Priority", ".spec.priority", "integer"),
             Column("Parent", ".spec.parentQueue"),
             Column("GPU-Quota", ".spec.resources.gpu.quota", "number"),
+            Column("GPU-Share", f".status.fairShare.{_GPU}"),
+            Column("GPU-Used", f".status.allocated.{_GPU}"),
+            Column("GPU-Requested", f".status.requested.{_GPU}"),
             AGE,
+            Column("GPU-Limit", ".spec.resources.gpu.limit", "number", wide=True),
+            Column("GPU-Weight", ".spec.resources.gpu.overQuotaWeight", "number", wide=True),
+            Column("Children", ".status.childQueues", wide=True),
             Column("DisplayName", ".spec.displayName", wide=True),
         ),
+        rules=(queues.OWN_PARENT_RULE,),
     ),
     Definition(
         kinds.POD_GROUPS,
         pod_groups.PodGroup,
         ("pg",),
         (
-            Column("MinMember", ".spec.minMember", "integer"),
             Column("Queue", ".spec.queue"),
-            Column("Phase", ".status.phase"),
+            Column("MinMember", ".spec.minMember", "integer"),
+            Column("Running", ".status.running", "integer"),
+            Column("Pending", ".status.pending", "integer"),
+            Column("Reason", ".status.schedulingConditions[0].reasons[0].reason"),
             AGE,
+            Column("Phase", ".status.phase", wide=True),
+            Column("Priority-Class", ".spec.priorityClassName", wide=True),
+            Column("Preemptibility", ".spec.preemptibility", wide=True),
+            Column("Message", ".status.schedulingConditions[0].reasons[0].message", wide=True),
         ),
         open_spec=True,
     ),
@@ -130,21 +145,21 @@ def crds() -> list[JSON]:
 
 def _crd(definition: Definition) -> JSON:
     kind = definition.kind
-    names: JSON = {
+    spelling: JSON = {
         "plural": kind.plural,
         "singular": kind.kind.lower(),
         "kind": kind.kind,
         "listKind": f"{kind.kind}List",
     }
     if definition.short_names:
-        names["shortNames"] = list(definition.short_names)
+        spelling["shortNames"] = list(definition.short_names)
     return {
         "apiVersion": kinds.CUSTOM_RESOURCE_DEFINITIONS.api_version,
         "kind": kinds.CUSTOM_RESOURCE_DEFINITIONS.kind,
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {
             "group": kind.group,
-            "names": names,
+            "names": spelling,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
             "versions": [
                 {
@@ -166,6 +181,8 @@ def _object_schema(definition: Definition) -> JSON:
     properties["metadata"] = {"type": "object"}  # the server knows it better, and allows nothing else here
     if definition.open_spec:
         properties["spec"]["x-kubernetes-preserve-unknown-fields"] = True
+    if definition.rules:
+        whole[queues.RULES] = list(definition.rules)
     return {**whole, "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **properties}}
 
 

@@ -88,6 +88,7 @@ _WRITERS: dict[type[inspect.Type], Callable[[Any], Schema]] = {
     inspect.StructType: _struct,
     inspect.IntType: _number,
     inspect.FloatType: _number,
+    inspect.DecimalType: lambda _: {"type": "number"},
     inspect.StrType: _string,
     inspect.BoolType: lambda _: {"type": "boolean"},
     inspect.ListType: lambda info: {"type": "array", "items": _schema(info.item_type)},

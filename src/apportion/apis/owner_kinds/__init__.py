@@ -1,0 +1,1 @@
+"""Which kinds of owners form groups of pods, and where their objects state minimum, queue and priority. Rule Q11."""

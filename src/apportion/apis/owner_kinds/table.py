@@ -1,0 +1,59 @@
+"""The table of owner kinds: the shipped rows, and those that a configuration adds or replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from apportion.apis.owner_kinds import rows
+from apportion.apis.owner_kinds.rows import Condition, OwnerKind
+
+Json = Mapping[str, Any]
+_SHIPPED = "kinds.yaml"
+
+
+class OwnerKinds:
+    """Rows by API group and kind."""
+
+    def __init__(self, entries: Iterable[OwnerKind]) -> None:
+        self._rows: dict[tuple[str, str], list[OwnerKind]] = {}
+        for row in entries:
+            self._rows.setdefault((row.group, row.kind), []).append(row)
+
+    def of(self, owner: Json) -> OwnerKind | None:
+        """The row for an object; None if its kind is not in the table."""
+        group, _, _ = str(owner.get("apiVersion", "")).rpartition("/")
+        for row in self._rows.get((group, str(owner.get("kind", ""))), ()):
+            if not row.when or any(_holds(condition, owner) for condition in row.when):
+                return row
+        return None
+
+    def resource(self, group: str, kind: str) -> str | None:
+        """The plural under which the API serves a kind; None if the kind is not in the table."""
+        found = self._rows.get((group, kind))
+        return found[0].resource if found else None
+
+    def kinds(self) -> list[tuple[str, str, str]]:
+        """API group, kind and plural of every kind, sorted."""
+        return sorted((group, kind, found[0].resource) for (group, kind), found in self._rows.items())
+
+    def extended(self, text: str) -> OwnerKinds:
+        """With the rows of a configuration, which replace all shipped rows of their kinds."""
+        added = rows.parse(text)
+        replaced = {(row.group, row.kind) for row in added}
+        kept = [row for key, found in self._rows.items() if key not in replaced for row in found]
+        return OwnerKinds([*kept, *added])
+
+
+@cache
+def shipped() -> OwnerKinds:
+    return OwnerKinds(rows.parse(resources.files(__package__).joinpath(_SHIPPED).read_text()))
+
+
+def _holds(condition: Condition, owner: Json) -> bool:
+    found = [value for value in rows.find(condition.path, owner) if value not in ("", [], {})]
+    if condition.equals is None:
+        return bool(found)
+    return any(type(value) is type(condition.equals) and value == condition.equals for value in found)
