@@ -6,6 +6,7 @@ from typing import NewType
 
 PodUID = NewType("PodUID", str)
 NodeName = NewType("NodeName", str)
+QueueName = NewType("QueueName", str)
 ClaimName = NewType("ClaimName", str)  # of an AllocationClaim
 NO_NODE = NodeName("")
 NO_POD = PodUID("")
