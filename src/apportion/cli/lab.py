@@ -1,4 +1,4 @@
-"""`apportion lab`: scenarios, benchmarks and trace replays of the placement core."""
+"""`apportion lab`: scenarios, fair shares, benchmarks and trace replays of the core."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Scenarios, benchmarks and trace replays of the placement core.",
+    help="Scenarios, fair shares, benchmarks and trace replays of the core.",
 )
 
 DATA = Path("data/openb")
@@ -116,6 +116,26 @@ def scenario(
         report.show(results)
     if not all(result.ok for result in results):
         raise typer.Exit(NOT_OK)
+
+
+@app.command()
+@errors_reported
+def fairness(
+    file: Annotated[
+        str, typer.Argument(help="JSON or YAML file with a case or a list of cases; - reads standard input.")
+    ],
+    output: Annotated[
+        Literal["table", "json"], typer.Option("-o", "--output", help="Output format: table or json.")
+    ] = "table",
+) -> None:
+    """Divide an amount among queues: the fair share of each queue, by quota, limit, priority and weight."""
+    from apportion.lab.fairness import report, running
+
+    results = running.run_file(file)
+    if output == "json":
+        print(report.as_json(results))  # noqa: T201
+    else:
+        report.show(results)
 
 
 @app.command()

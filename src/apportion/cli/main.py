@@ -42,7 +42,7 @@ COMMANDS = {
     "snapshot": Location(
         "apportion.cli.snapshot:command", "Save the state of the fleet and the pending pods to a file."
     ),
-    "lab": Location("apportion.cli.lab:app", "Scenarios, benchmarks and trace replays of the placement core."),
+    "lab": Location("apportion.cli.lab:app", "Scenarios, fair shares, benchmarks and trace replays of the core."),
     "webhook": Location("apportion.cli.webhook:command", "Run the admission webhook."),
     "certs": Location("apportion.cli.certs:command", "Issue new certificates for a running webhook."),
     "scheduler": Location("apportion.cli.scheduler:command", "Run the scheduler for slices and whole GPUs."),

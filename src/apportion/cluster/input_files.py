@@ -8,14 +8,20 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 LARGEST_BYTES = 4 * 2**20
 
 
-def text(path: Path) -> str:
+def text(path: Path, *, largest: int = LARGEST_BYTES) -> str:
     """Raises OSError, or UnicodeDecodeError if it is not text."""
     with path.open("rb") as file:
-        content = file.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return text_of(file, str(path), largest=largest)
+
+
+def text_of(file: BinaryIO, name: str, *, largest: int = LARGEST_BYTES) -> str:
+    """The same of an open file."""
+    content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), name)
     return content.decode()

@@ -20,6 +20,7 @@ from apportion.cluster import input_files
 from apportion.lab.scenarios import parsing
 from apportion.lab.scenarios.printable import printable
 from apportion.lab.scenarios.schema import Scenario
+from apportion.lab.strict_yaml import StrictLoader
 
 STDIN = "-"
 
@@ -75,12 +76,12 @@ def _documents(text: str) -> Iterator[tuple[yaml.Node | Exception, int]]:
     No `---` at the start of a line can be part of a document, not even of a text in it.
     """
     try:
-        yield from [(node, 0) for node in yaml.compose_all(text, Loader=_Loader)]
+        yield from [(node, 0) for node in yaml.compose_all(text, Loader=StrictLoader)]
     except (yaml.YAMLError, RecursionError):
         line = 0
         for part in _DOCUMENT_START.split(text):
             try:
-                yield from [(node, line) for node in yaml.compose_all(part, Loader=_Loader)]
+                yield from [(node, line) for node in yaml.compose_all(part, Loader=StrictLoader)]
             except (yaml.YAMLError, RecursionError) as error:
                 yield _moved(error, line), line
             line += part.count("\n")
@@ -90,7 +91,7 @@ def _constructed(node: yaml.Node | Exception, line: int) -> Any:
     """The plain data of a scenario, or why there is none."""
     if isinstance(node, Exception):
         return node
-    loader = _Loader("")
+    loader = StrictLoader("")
     try:
         return loader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
@@ -123,25 +124,3 @@ def _entry(raw: Any, source: str, number: int) -> ScenarioEntry:
 
 def _not_yaml(error: Exception) -> str:
     return f"is not YAML: {printable(' '.join(str(error).split()))}"
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as version 1.2 reads it: `on` is a word, and a key that is written twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        self.flatten_mapping(node)
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_BOOLEAN = "tag:yaml.org,2002:bool"
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag != _BOOLEAN or first in "tTfF"]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
