@@ -37,6 +37,7 @@ class Simulation:
         self.pending = dict(pending)
         self.shares: shares.Shares = {}
         self.refused: dict[str, Refusal] = {}
+        self.now = 0  # seconds
         self._policy, self._plain = policy, plain
 
     def cycle(self) -> Cycle:
@@ -69,14 +70,12 @@ class Simulation:
         return done
 
     def _make_room(self, without_place: list[Group], done: Cycle) -> None:
-        running = RunningGroups(self.fleet)
+        running = RunningGroups(self.fleet, self.now) if without_place else None
         for group in without_place:
-            if self.fleet.reserves_for(group.key):
-                continue
+            assert running is not None
             statement = room.make_room(self.fleet, group, self._policy, self.shares, running)
             if statement is not None:
                 done.evicted += [each.request.name for each in statement.operations if isinstance(each, Evict)]
-                running = RunningGroups(self.fleet)
 
     def _add_turn(self, turns: Turns[Group], uids: list[PodUID]) -> None:
         if not uids:
