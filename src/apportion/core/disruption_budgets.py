@@ -39,6 +39,10 @@ class Allowances:
         if self._left:
             self.use(uid for uid in fleet.releasing if not fleet.terminating(uid))
 
+    @property
+    def exist(self) -> bool:
+        return bool(self._left)
+
     def allow(self, uids: Iterable[PodUID]) -> bool:
         """All of these may go together."""
         if not self._left:

@@ -349,14 +349,14 @@ class Fleet:
             if self.gpu_nodes.get(uuid) == state.name:
                 del self.gpu_nodes[uuid]
                 self._holdings.detach(uuid)
-        state.gpus = {facts.uuid: GpuLedger(facts) for facts in gpus}
+        before, state.gpus = state.gpus, {facts.uuid: GpuLedger(facts) for facts in gpus}
         state.ready = ready
         self.gpu_changes += 1
         for uuid, gpu in state.gpus.items():
             self.gpu_nodes[uuid] = state.name
             self._holdings.attach(gpu, state.name)
-        for request in state.pods.values():
-            self._charge(request)
+        for record in self._holdings.on_gpus({*before, *state.gpus}):
+            self._charge_owner(record)
         self._offer_changed(state)
 
     # A node that was forgotten and came back is another object, so inverses go by name.

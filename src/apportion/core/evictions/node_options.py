@@ -17,7 +17,7 @@ from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core.evictions import plans, trials
 from apportion.core.evictions.plans import Loss, Pods
-from apportion.core.evictions.running_groups import RunningGroups, RunningPod
+from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
 from apportion.core.evictions.whole_gpu_room import WholeGpuRoom
 from apportion.core.filters import Checks
 from apportion.core.filters import nodes as node_rules
@@ -43,12 +43,26 @@ class Option(NamedTuple):
 
 
 class Chosen:
-    """What is decided already for pods of the same group."""
+    """What is decided already for pods of the same group: `gone` are all who go, `placed` the pods on each node."""
 
-    def __init__(self, pods: Iterable[RunningPod] = (), gone: Iterable[RunningPod] = ()) -> None:
-        self.pods = list(pods)
-        self.gone: set[PodUID] = {pod.uid for pod in gone}
+    def __init__(self) -> None:
+        self.gone: set[PodUID] = set()
         self.placed: dict[NodeName, list[Request]] = {}
+
+    def with_groups(self, pods: Iterable[RunningPod]) -> Pods:
+        """All who go if these pods do, of their groups."""
+        groups: dict[str, tuple[RunningGroup, set[PodUID]]] = {}
+        for pod in pods:
+            groups.setdefault(pod.group.key, (pod.group, set()))[1].add(pod.uid)
+        found: list[RunningPod] = []
+        for key in sorted(groups):
+            group, uids = groups[key]
+            found += group.taken(uids | {pod.uid for pod in group.pods if pod.uid in self.gone} if self.gone else uids)
+        return tuple(found)
+
+    def more(self, whole: Pods) -> Pods:
+        """Those of them who do not go already."""
+        return tuple(pod for pod in whole if pod.uid not in self.gone) if self.gone else whole
 
 
 class NodeOptions:
@@ -110,29 +124,67 @@ class NodeOptions:
         """Budgets and what the groups of the victims can spare may have changed since."""
         if not option.pods:
             return True
-        whole, more = self._with_groups(option.pods)
-        return self.may(whole) and plans.loss(more) == option.loss
+        whole = self._chosen.with_groups(option.pods)
+        return self._allowed(whole) and plans.loss(self._chosen.more(whole)) == option.loss
 
-    def _with_groups(self, pods: Sequence[RunningPod]) -> tuple[Pods, Pods]:
-        """All pods that go then, and those that go because of these pods."""
-        whole = self._running.with_whole_groups((*self._chosen.pods, *pods))
-        gone = self._chosen.gone
-        return whole, tuple(pod for pod in whole if pod.uid not in gone) if gone else whole
+    def _allowed(self, whole: Pods) -> bool:
+        """These may go beside those who go already."""
+        if not self.may(whole):
+            return False
+        budgets = self._running.budgets
+        return not budgets.exist or budgets.allow({*self._chosen.gone, *(pod.uid for pod in whole)})
 
     def _on_node(self, node: NodeState) -> Option | None:
         if not self._takes(node):
             return None
+        found = self._by_counting(node) if self.counted else self._by_trying(node)
+        if found is None or found.loss[1] <= 1:
+            return found
+        found = self._without_needless(node, found)
+        return self._smallest(node, list(self._candidates(node)), found)
+
+    def _candidates(self, node: NodeState) -> Iterator[RunningPod]:
+        """Who may go there, in their order."""
+        for pod in self._running.on_node.get(node.name, ()):
+            if pod.uid not in self._chosen.gone and self._allowed(self._chosen.with_groups((pod,))):
+                yield pod
+
+    def _by_counting(self, node: NodeState) -> Option | None:
+        """The first of the candidates that make room."""
+        room = self._room(node)
+        place = NodePlacement(node.name, 0)
+        if room.fits:
+            return Option(plans.loss(()), node.name, (), place)
+        taken: list[RunningPod] = []
+        out: set[PodUID] = set()
+        for pod in self._candidates(node):
+            taken.append(pod)
+            whole = self._chosen.with_groups(taken if pod.group.several else (pod,))
+            for other in self._chosen.more(whole):
+                if other.node == node.name and other.uid not in out:
+                    out.add(other.uid)
+                    room.take(other.uid)
+            if room.fits:
+                return self._priced(node, taken, place)
+        return None
+
+    def _by_trying(self, node: NodeState) -> Option | None:
         place = self._place(node, ())
         if place is not None:
             return Option(plans.loss(()), node.name, (), place)
-        gone = self._chosen.gone
-        allowed = [
-            pod
-            for pod in self._running.on_node.get(node.name, ())
-            if pod.uid not in gone and self.may(self._running.with_whole_groups((*self._chosen.pods, pod)))
-        ]
-        found = self._in_order(node, allowed)
-        return self._smallest(node, allowed, found) if found is not None else None
+        taken: list[RunningPod] = []
+        lacking = self._lacking(node)
+        for pod in self._candidates(node):
+            taken.append(pod)
+            for resource, amount in pod.request.resources.items():
+                if resource in lacking:
+                    lacking[resource] -= amount
+            if any(lack > 0 for lack in lacking.values()):
+                continue
+            option = self._option(node, taken)
+            if option is not None:
+                return option
+        return None
 
     def _takes(self, node: NodeState) -> bool:
         """The rules about the node itself allow the pod there."""
@@ -142,22 +194,6 @@ class NodeOptions:
             assert facts is not None
             known = self._facts[node.name] = (facts, node_rules.against_facts(facts, self._request) is None)
         return known[1]
-
-    def _in_order(self, node: NodeState, allowed: Sequence[RunningPod]) -> Option | None:
-        """The first of these that make room, without those among them that are not needed."""
-        taken: list[RunningPod] = []
-        lacking = self._lacking(node)
-        for pod in allowed:
-            taken.append(pod)
-            for resource, amount in pod.request.resources.items():
-                if resource in lacking:
-                    lacking[resource] -= amount
-            if any(lack > 0 for lack in lacking.values()):
-                continue
-            option = self._option(node, taken)
-            if option is not None:
-                return self._without_needless(node, option)
-        return None
 
     def _without_needless(self, node: NodeState, option: Option) -> Option:
         for pod in sorted(option.pods, key=lambda pod: (pod.group.level, pod.age), reverse=True):
@@ -170,8 +206,6 @@ class NodeOptions:
 
     def _smallest(self, node: NodeState, allowed: Sequence[RunningPod], option: Option) -> Option:
         """Look through smaller sets of the same level."""
-        if option.loss[1] == 1:
-            return option
         level = option.loss[0]
         usable = [pod for pod in allowed if pod.group.level <= level]
         fewest = self._fewest(node, usable)
@@ -183,8 +217,7 @@ class NodeOptions:
                 looked += 1
                 if looked > _MOST_SETS or tried > _MOST_TRIALS:
                     return option
-                _, more = self._with_groups(pods)
-                if plans.loss(more) < option.loss:
+                if plans.loss(self._chosen.more(self._chosen.with_groups(pods))) < option.loss:
                     tried += 1
                     option = self._option(node, pods) or option
         return option
@@ -200,7 +233,7 @@ class NodeOptions:
 
     def _lacking(self, node: NodeState) -> dict[str, int]:
         """What has to be given back at least. Shares and slices of GPUs are not counted here."""
-        room = WholeGpuRoom(self._fleet, node, self._request, self._chosen.gone, self._chosen.placed.get(node.name, ()))
+        room = self._room(node)
         shared = any(gpu.shares for gpu in node.gpus.values())
         return {
             resource: lack
@@ -209,16 +242,21 @@ class NodeOptions:
         }
 
     def _option(self, node: NodeState, pods: Sequence[RunningPod]) -> Option | None:
-        whole, more = self._with_groups(pods)
-        if not self.may(whole):
+        whole = self._chosen.with_groups(pods)
+        if not self._allowed(whole):
             return None
-        place = self._place(node, [pod for pod in more if pod.node == node.name])
-        return Option(plans.loss(more), node.name, tuple(pods), place) if place is not None else None
+        place = self._place(node, [pod for pod in self._chosen.more(whole) if pod.node == node.name])
+        return self._priced(node, pods, place) if place is not None else None
+
+    def _priced(self, node: NodeState, pods: Sequence[RunningPod], place: NodePlacement) -> Option | None:
+        whole = self._chosen.with_groups(pods)
+        if not self._allowed(whole):
+            return None
+        return Option(plans.loss(self._chosen.more(whole)), node.name, tuple(pods), place)
 
     def _place(self, node: NodeState, without: Sequence[RunningPod]) -> NodePlacement | None:
         if self.counted:
-            placed = self._chosen.placed.get(node.name, ())
-            room = WholeGpuRoom(self._fleet, node, self._request, self._chosen.gone, placed)
+            room = self._room(node)
             for pod in without:
                 room.take(pod.uid)
             return NodePlacement(node.name, 0) if room.fits else None
@@ -229,3 +267,7 @@ class NodeOptions:
             if Checks(self._fleet, self._request).against(node) is not None:
                 return None
             return placement(node, self._request, self._policy)
+
+    def _room(self, node: NodeState) -> WholeGpuRoom:
+        placed = self._chosen.placed.get(node.name, ())
+        return WholeGpuRoom(self._fleet, node, self._request, self._chosen.gone, placed)

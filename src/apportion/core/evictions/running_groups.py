@@ -85,6 +85,10 @@ class RunningGroup:
         return chosen if not chosen or self.spared_by(uids) else self.pods
 
     @property
+    def several(self) -> bool:
+        return len(self.pods) > 1
+
+    @property
     def spare(self) -> bool:
         """It runs above its minimum."""
         return any(pod.spare for pod in self.pods)

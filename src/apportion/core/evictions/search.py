@@ -109,7 +109,7 @@ class Search:
 
     def _one_by_one(self, first: Sequence[RunningPod]) -> Plan | None:
         """One member after the other, each where it costs least beside what is taken already."""
-        chosen = Chosen(first, self._running.with_whole_groups(first))
+        chosen = Chosen()
         classes = [equivalence.node_class(request) for request in self._members]
         known = dict(zip(classes, self._members, strict=True))
         options = {key: self._options(request) for key, request in known.items()}
@@ -117,16 +117,17 @@ class Search:
         for each in options.values():
             each.follow()
         placements: list[tuple[Request, NodePlacement]] = []
+        evicted: list[RunningPod] = []
         with trials.trial(self._fleet):
             copies = {key: each.beside(chosen) for key, each in options.items()}
-            self._go(first, (), chosen, copies.values(), counted=counted)
+            evicted += self._go(first, (), chosen, copies.values(), counted=counted)
             for key, request in zip(classes, self._members, strict=True):
                 option = copies[key].best()
                 if option is None:
                     return None
                 placements.append((request, option.place))
-                self._go(option.pods, (request, option), chosen, copies.values(), counted=counted)
-        return self._finished(chosen.pods, tuple(placements))
+                evicted += self._go(option.pods, (request, option), chosen, copies.values(), counted=counted)
+        return self._finished(evicted, tuple(placements))
 
     def _go(
         self,
@@ -136,16 +137,11 @@ class Search:
         options: Iterable[NodeOptions],
         *,
         counted: bool,
-    ) -> None:
-        """Take these pods away, put a member in their place, and tell all options."""
-        touched = set()
-        new = [pod for pod in pods if pod not in chosen.pods]
-        chosen.pods += new
-        whole = self._running.with_whole_groups(chosen.pods) if new else ()
-        for pod in whole:
-            if pod.uid in chosen.gone and pod not in new:
-                continue
-            touched.add(pod.node)
+    ) -> Pods:
+        """Take these pods away, put a member in their place, and tell all options; who goes by that."""
+        more = chosen.more(chosen.with_groups(pods))
+        touched = {pod.node for pod in more}
+        for pod in more:
             chosen.gone.add(pod.uid)
             if not counted:
                 trials.remove(self._fleet, pod.uid)
@@ -159,6 +155,7 @@ class Search:
                 group_decision.assume(self._fleet, request, option.place)
         for each in options:
             each.refresh(touched)
+        return more
 
     def _for_limits(self) -> list[RunningPod] | None:
         """Whom to take so that the queues above do not exceed their limits; None if that is not possible."""

@@ -19,7 +19,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 
 
 def parse(raw: Any) -> Scenario:
-    """Nodes, queues, jobs and expectation are converted one by one, so that an error can name which of them is wrong."""
+    """Nodes, queues, jobs and expectation are converted one by one, so that an error can name which is wrong."""
     if not isinstance(raw, dict):
         raise InputError("scenario", raw, "must be a mapping with name, nodes, jobs and expect")
     printable.check(raw)

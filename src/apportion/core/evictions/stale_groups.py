@@ -1,0 +1,49 @@
+"""Groups that run below their minimum for too long: what is left of them is evicted, so that they start again whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from apportion.apis.request import Request
+from apportion.core.fleet import Fleet
+from apportion.core.groups import Gang, Group
+from apportion.core.operations import Evict
+from apportion.core.statement import Statement
+
+NEVER = -1
+
+
+def evictions(fleet: Fleet, now: int, grace: int) -> list[Statement]:
+    """For each group that is below its minimum since `grace` seconds or longer. Nothing is applied to the fleet."""
+    if grace == NEVER:
+        return []
+    return [
+        Statement(Group.of(*pods, key=gang.key), tuple(_evictions(fleet, gang, pods, grace)))
+        for key, gang in sorted(fleet.gangs.items())
+        if gang.below_since is not None and now - gang.below_since >= grace and (pods := below_minimum(fleet, key))
+    ]
+
+
+def below_minimum(fleet: Fleet, key: str) -> list[Request]:
+    """The pods of a group that run without its minimum; empty if nothing runs, or enough does."""
+    gang = fleet.gangs[key]
+    pods = [
+        fleet.nodes[fleet.pod_nodes[uid]].pods[uid]
+        for uid in sorted(fleet.group_pods.get(key, ()))
+        if uid not in fleet.releasing
+    ]
+    running = Counter(pod.subgroup for pod in pods)
+    complete = running.total() >= gang.minimum and all(running[each.name] >= each.minimum for each in gang.subgroups)
+    return [] if complete else pods
+
+
+def _evictions(fleet: Fleet, gang: Gang, pods: list[Request], grace: int) -> Iterator[Evict]:
+    reason = f"{len(pods)} of at least {gang.minimum} pods of the group run since more than {grace} s"
+    short = Counter(pod.subgroup for pod in pods)
+    lacking = [each for each in gang.subgroups if short[each.name] < each.minimum]
+    if lacking and len(pods) >= gang.minimum:
+        first = lacking[0]
+        reason = f"{short[first.name]} of at least {first.minimum} pods of subgroup {first.name} run since more than {grace} s"
+    for pod in pods:
+        yield Evict(pod, fleet.pod_nodes[pod.uid], reason)
