@@ -98,6 +98,7 @@ class Search:
             return
         options = self._options(self._members[0])
         options.follow()
+        self._certain = options.best() is None
         for number, option in enumerate(options.ranked(MOST_OPTIONS)):
             plan = self._finished(option.pods, ((self._members[0], option.place),))
             if plan is None:
@@ -116,6 +117,9 @@ class Search:
         counted = all(each.counted for each in options.values())
         for each in options.values():
             each.follow()
+        if not first and any(each.best() is None for each in options.values()):
+            self._certain = True
+            return None
         placements: list[tuple[Request, NodePlacement]] = []
         evicted: list[RunningPod] = []
         with trials.trial(self._fleet):
@@ -195,6 +199,8 @@ class Search:
         candidates = [pod for pod in self._running.pods if self._may(self._running.with_whole_groups((pod,)))]
         if not candidates or len(candidates) > MOST_SEARCHED or (found is not None and len(found.evicted) <= 1):
             return found
+        if found is None and self._places(self._running.with_whole_groups(candidates)) is None:
+            return None
         looked = tried = 0
         most = len(found.evicted) if found is not None and not self._rules.moves_only else len(candidates)
         for size in range(1, most + 1):
@@ -224,8 +230,11 @@ class Search:
     def _worked_out(self, pods: Iterable[RunningPod]) -> Plan | None:
         """The plan with these victims; None if the group gets no place by it, or a rule forbids it."""
         evicted = self._running.with_whole_groups(pods)
-        if not self._may(evicted):
-            return None
+        placements = self._places(evicted) if self._may(evicted) else None
+        return self._finished(evicted, placements) if placements is not None else None
+
+    def _places(self, evicted: Pods) -> Placements | None:
+        """Where the members go if these pods are gone, each where it is best for the policy."""
         placements = []
         with trials.trial(self._fleet):
             for pod in evicted:
@@ -237,15 +246,18 @@ class Search:
                 if place is None:
                     return None
                 placements.append((request, place))
-        return self._finished(evicted, tuple(placements))
+        return tuple(placements)
 
     def _finished(self, pods: Iterable[RunningPod], placements: Placements) -> Plan | None:
         """With moves of those that find another place; None if a rule forbids what is lost then."""
         evicted = self._running.with_whole_groups(pods)
         if not self._may(evicted) or self._closed(evicted) is not None:
             return None
-        moves = self._moves(evicted, placements) if self._may_move(evicted) else ()
-        plan = Plan(evicted, placements, moves)
+        plan = Plan(evicted, placements)
+        if self._may_move(evicted):
+            with_moves = Plan(evicted, placements, self._moves(evicted, placements))
+            if self._closed(with_moves.lost) is None:  # who is moved still counts for the limits of its queue
+                plan = with_moves
         return plan if self._rules.allows_loss(plan.lost) else None
 
     def _may_move(self, evicted: Iterable[RunningPod]) -> bool:

@@ -61,6 +61,8 @@ class Simulation:
                 if outcome.code in room.CAN_HELP:
                     without_place.append(group)
                 continue
+            for operation in outcome.operations:
+                operation.confirm(self.fleet)
             for uid in group.uids:
                 done.placed.append(self.pending.pop(uid).name)
                 waiting[group.key].remove(uid)
