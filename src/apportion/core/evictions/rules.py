@@ -190,7 +190,7 @@ class Reclaim:
         after = self._used(mine).plus(self._taker.need)
         return any(
             after[number] > share[number]
-            and other[number] > 0
+            and (share[number] <= 0 or other[number] > 0)
             and after[number] * other[number] >= left[number] * share[number]
             for number in self._asked
         )

@@ -8,8 +8,9 @@ that are lost. Where that does not lead to the best plan for certain, small sets
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 
+from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core import equivalence, group_decision
 from apportion.core.evictions import plans, trials
@@ -28,7 +29,7 @@ from apportion.core.queues.gates import Gate
 
 MOST_OPTIONS = 8  # nodes that are worked out in full
 MOST_SETS = 20_000  # of few candidates that are looked at,
-MOST_TRIALS = 400  # and of them that are tried out
+MOST_TRIALS = 100  # and of them that are tried out
 MOST_SEARCHED = 24  # candidates that are searched through
 MOST_PRUNED = 64
 
@@ -203,8 +204,9 @@ class Search:
             return None
         looked = tried = 0
         most = len(found.evicted) if found is not None and not self._rules.moves_only else len(candidates)
+        pools = self._pools(candidates)
         for size in range(1, most + 1):
-            for pods in combinations(candidates, size):
+            for pods in chain.from_iterable(combinations(pool, size) for pool in pools):
                 looked += 1
                 if looked > MOST_SETS or tried > MOST_TRIALS:
                     return found
@@ -214,6 +216,15 @@ class Search:
                 tried += 1
                 found = _better(found, self._worked_out(pods))
         return found
+
+    def _pools(self, candidates: Sequence[RunningPod]) -> Iterable[Sequence[RunningPod]]:
+        """One pod needs room on one node, unless limits require that others go too."""
+        if len(self._members) > 1 or self._closed(()) is not None:
+            return [candidates]
+        pools: dict[NodeName, list[RunningPod]] = {}
+        for pod in candidates:
+            pools.setdefault(pod.node, []).append(pod)
+        return pools.values()
 
     def _pruned(self, found: Plan) -> Plan:
         """Without pods that are not needed."""
