@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -38,6 +39,15 @@ def run(nodes: int, gang: int = 0) -> Run:
     demand = {HOLDER: fleet.accounts.used(HOLDER), TAKER: asked}
     fair = shares.compute(fleet.accounts.tree, total, demand)
     policy = Policy()
+    gc.collect()
+    gc.freeze()  # as the scheduler does once it has read the cluster
+    try:
+        return {"nodes": nodes, "gang": gang, **_timed(fleet, groups, policy, fair)}
+    finally:
+        gc.unfreeze()
+
+
+def _timed(fleet: Fleet, groups: list[Group], policy: Policy, fair: shares.Shares) -> Run:
     started = time.perf_counter()
     running = RunningGroups(fleet)
     reading = time.perf_counter() - started
@@ -48,8 +58,6 @@ def run(nodes: int, gang: int = 0) -> Run:
         plans.append(time.perf_counter() - started)
         victims += sum(isinstance(each, Evict) for each in statement.operations) if statement is not None else 0
     return {
-        "nodes": nodes,
-        "gang": gang,
         "plans": len(plans),
         "victims": victims,
         "seconds": round(reading + sum(plans), 6),

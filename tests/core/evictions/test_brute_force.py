@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from apportion.apis.request import Request
 from apportion.core import group_decision, group_turns
 from apportion.core.disruption_budgets import Budgets
 from apportion.core.groups import Group
@@ -45,9 +46,11 @@ def _case(rng: random.Random, case: str, met: Counter[str]) -> int | None:
     problem = as_problem(world, taker, minimums)
     outcome = group_turns.next_turn(world.fleet, taker.members)
     assert not isinstance(outcome, group_decision.Refusal), case
-    if group_turns.stopped(world.fleet, outcome) is None:
-        if isinstance(group_decision.decide(world.fleet, taker, world.policy, explained=False), Statement):
-            return None
+    stopped = group_turns.stopped(world.fleet, outcome)
+    if stopped is None and isinstance(
+        group_decision.decide(world.fleet, taker, world.policy, explained=False), Statement
+    ):
+        return None
     best = brute_force.best(problem)
     before = world.fleet.record()
     statement = world.plan(taker)
@@ -153,7 +156,7 @@ def as_problem(world: World, taker: Group, minimums: dict[str, int]) -> brute_fo
         for each in accounts.tree.queues.values()
     }
     first = taker.members[0]
-    wants = tuple(1000 * each.whole_gpus or (each.share.milli or 0) for each in taker.members if each.share or True)  # type: ignore[union-attr]
+    wants = tuple(_want(member) for member in taker.members)
     if not first.preemptible:  # stays within quota, which no eviction changes
         held_fixed = accounts.fixed(first.queue).gpu + sum(wants)
         quota = queues[first.queue].quota
@@ -162,6 +165,10 @@ def as_problem(world: World, taker: Group, minimums: dict[str, int]) -> brute_fo
     return brute_force.Problem(
         devices, tuple(victims), minimums, queues, dict(fleet.budgets.allowed), first.queue, first.priority, wants
     )
+
+
+def _want(request: Request) -> int:
+    return 1000 * request.whole_gpus if request.share is None else request.share.milli or 0
 
 
 def _features(problem: brute_force.Problem, victims: list[brute_force.Victim]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
-from apportion.core.evictions import eviction_reasons
+from apportion.core.evictions.eviction_reasons import EvictionReasons
 from apportion.core.evictions.plans import Plan
 from apportion.core.evictions.rules import Moves, Preemption, Reclaim, Rules, Taker
 from apportion.core.evictions.running_groups import RunningGroups
@@ -66,10 +66,10 @@ def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterato
     for pod, place in plan.moves:
         yield _reserve(fleet, pod.request, place, successor_key(pod.request), gone)
     nominations = tuple(each.confirmed_by for each in places)
+    reasons = EvictionReasons(rules, group)
     moved = {pod.uid: place.node for pod, place in plan.moves}
     for pod in plan.evicted:
-        why = eviction_reasons.said(rules, group, pod, moved.get(pod.uid))
-        yield Evict(pod.request, pod.node, why, nominations)
+        yield Evict(pod.request, pod.node, reasons.said(pod, moved.get(pod.uid)), nominations)
 
 
 def _reserve(

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations
 
-from apportion.apis.identities import NodeName
+import msgspec
+
+from apportion.apis.identities import NO_NODE, NodeName
 from apportion.apis.request import Request
 from apportion.core import equivalence, group_decision
 from apportion.core.evictions import plans, trials
@@ -304,7 +306,7 @@ class Search:
                 group_decision.assume(self._fleet, request, place)
             for pods in groups.values():
                 mark = self._fleet.checkpoint()
-                moved = [(pod, at) for pod in pods if pod.movable and (at := self._place(pod.request)) is not None]
+                moved = [(pod, at) for pod in pods if pod.movable and (at := self._place(_unbound(pod))) is not None]
                 lost = {pod.uid for pod in pods} - {pod.uid for pod, _ in moved}
                 if pods[0].group.spared_by(lost):
                     self._fleet.release(mark)
@@ -334,6 +336,11 @@ class Search:
 
     def _classes(self) -> tuple[object, ...]:
         return tuple(equivalence.request_class(self._fleet, request) for request in self._members)
+
+
+def _unbound(pod: RunningPod) -> Request:
+    """As its controller makes it anew."""
+    return msgspec.structs.replace(pod.request, node_name=NO_NODE) if pod.request.node_name else pod.request
 
 
 def _better(one: Plan | None, other: Plan | None) -> Plan | None:

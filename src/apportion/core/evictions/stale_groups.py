@@ -39,11 +39,14 @@ def below_minimum(fleet: Fleet, key: str) -> list[Request]:
 
 
 def _evictions(fleet: Fleet, gang: Gang, pods: list[Request], grace: int) -> Iterator[Evict]:
-    reason = f"{len(pods)} of at least {gang.minimum} pods of the group run since more than {grace} s"
-    short = Counter(pod.subgroup for pod in pods)
-    lacking = [each for each in gang.subgroups if short[each.name] < each.minimum]
-    if lacking and len(pods) >= gang.minimum:
-        first = lacking[0]
-        reason = f"{short[first.name]} of at least {first.minimum} pods of subgroup {first.name} run since more than {grace} s"
+    reason = f"the group is below its minimum for {grace} s: {_lacking(gang, pods)}"
     for pod in pods:
         yield Evict(pod, fleet.pod_nodes[pod.uid], reason)
+
+
+def _lacking(gang: Gang, pods: list[Request]) -> str:
+    if len(pods) < gang.minimum:
+        return f"{len(pods)} of at least {gang.minimum} pods run"
+    running = Counter(pod.subgroup for pod in pods)
+    part = next(each for each in gang.subgroups if running[each.name] < each.minimum)
+    return f"{running[part.name]} of at least {part.minimum} pods of subgroup {part.name} run"

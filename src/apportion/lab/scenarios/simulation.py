@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from apportion.core import group_decision, group_turns
 from apportion.core.evictions import room
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Group
+from apportion.core.groups import Group, successor_key
 from apportion.core.operations import Evict
 from apportion.core.policies import Policy
 from apportion.core.queues import shares, totals
@@ -99,8 +100,12 @@ class Simulation:
         accounts = self.fleet.accounts
         leaves = [name for name in accounts.tree.queues if accounts.tree.problem(name) is None]
         demand = {name: accounts.used(name) for name in leaves}
+        kept: Counter[str] = Counter()  # places for successors of pods that were moved, which are charged
         for request in self.pending.values():
-            if not self.fleet.reserves_for(request.group_key):
+            owner = successor_key(request)
+            if kept[owner] < len(self.fleet.reservations_for(owner)):
+                kept[owner] += 1
+            elif not self.fleet.reserves_for(request.group_key):
                 demand[request.queue] = demand.get(request.queue, NOTHING).plus(group_turns.wanted(self.fleet, request))
         return demand
 
