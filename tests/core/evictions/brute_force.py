@@ -5,7 +5,7 @@ Written from rules Q05 to Q07 alone; it shares no code with what it checks. Amou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -50,24 +50,35 @@ class Problem:
     wants: tuple[int, ...]
 
 
+Rule = Callable[[Problem, Sequence[Victim]], bool]
+
+
 def best(problem: Problem) -> tuple[tuple[int, int], int] | None:
     """The level and number of the best victims: by reclaim if possible, else by preemption; None if neither is."""
     for rule in (_reclaimable, _preemptible):
-        found = [cost for chosen, cost in _sets(problem, rule) if _fits(problem, chosen)]
+        found = [cost for chosen, cost in _sets(problem, rule) if _fits(problem, chosen) and _needed(problem, chosen)]
         if found:
             return min(found)
     return None
 
 
-def _sets(problem: Problem, rule: object) -> Iterator[tuple[tuple[Victim, ...], tuple[tuple[int, int], int]]]:
+def _needed(problem: Problem, chosen: Sequence[Victim]) -> bool:
+    """Without any one of them, or of their groups, there is no room."""
+    for victim in chosen:
+        for fewer in (
+            [each for each in chosen if each is not victim],
+            [each for each in chosen if each.group != victim.group],
+        ):
+            if _whole(problem, fewer) and _limits(problem, fewer) and _fits(problem, fewer):
+                return False
+    return True
+
+
+def _sets(problem: Problem, rule: Rule) -> Iterator[tuple[tuple[Victim, ...], tuple[tuple[int, int], int]]]:
     candidates = [victim for victim in problem.victims if len(victim.budgets) < 2]
     for size in range(len(candidates) + 1):
         for chosen in combinations(candidates, size):
-            if not chosen or (rule(problem, chosen) and _whole(problem, chosen) and _budgeted(problem, chosen)):  # type: ignore[operator]
-                if chosen and not _limits(problem, chosen):
-                    continue
-                if not chosen and not _limits(problem, ()):
-                    continue
+            if rule(problem, chosen) and all(each(problem, chosen) for each in (_whole, _budgeted, _limits)):
                 levels = [(problem.queues[each.queue].priority, each.priority) for each in chosen]
                 yield chosen, (max(levels, default=(0, 0)), len(chosen))
 
@@ -93,7 +104,7 @@ def _limits(problem: Problem, chosen: Sequence[Victim]) -> bool:
 
 
 def _reclaimable(problem: Problem, chosen: Sequence[Victim]) -> bool:
-    """Each queue was above before the last of its victims went; the smallest go first."""
+    """Each queue is above before the last of its victims goes, even if that is the smallest."""
     taker, need = problem.queues[problem.taker], sum(problem.wants)
     if taker.used + need > taker.share:
         return False
@@ -103,7 +114,7 @@ def _reclaimable(problem: Problem, chosen: Sequence[Victim]) -> bool:
         if name == problem.taker:
             return False
         left = queue.used
-        for amount in sorted(_units(problem, [each for each in chosen if each.queue == name])):
+        for amount in sorted(_units(problem, [each for each in chosen if each.queue == name]), reverse=True):
             above_share = left > queue.share and taker.priority >= queue.priority
             above_quota = within and 0 <= queue.quota < left
             if not (above_share or above_quota):
@@ -130,7 +141,10 @@ def _preemptible(problem: Problem, chosen: Sequence[Victim]) -> bool:
     for victim in problem.victims:
         if victim.group in priorities:
             priorities[victim.group] = max(priorities[victim.group], victim.priority)
-    return all(each.queue == problem.taker and priorities[each.group] < problem.priority for each in chosen)
+    if any(each.queue != problem.taker or priorities[each.group] >= problem.priority for each in chosen):
+        return False
+    queue, more = problem.queues[problem.taker], sum(problem.wants) - sum(each.milli for each in chosen)
+    return more <= 0 or queue.used + more <= queue.share
 
 
 def _fits(problem: Problem, gone: Sequence[Victim]) -> bool:

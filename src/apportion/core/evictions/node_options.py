@@ -75,6 +75,7 @@ class NodeOptions:
         self._known: dict[NodeName, Option | None] = {}
         self._heap: list[tuple[Loss, NodeName]] = []
         self._seen = -1
+        self._skipped = False
         self._facts: dict[NodeName, tuple[object, bool]] = {}
 
     def beside(self, chosen: Chosen) -> NodeOptions:
@@ -137,10 +138,12 @@ class NodeOptions:
     def _on_node(self, node: NodeState) -> Option | None:
         if not self._takes(node):
             return None
+        self._skipped = False
         found = self._by_counting(node) if self.counted else self._by_trying(node)
-        if found is None or found.loss[1] <= 1:
+        if not self._skipped and (found is None or found.loss[1] <= 1):
             return found
-        found = self._without_needless(node, found)
+        if found is not None:
+            found = self._without_needless(node, found)
         return self._smallest(node, list(self._candidates(node)), found)
 
     def _candidates(self, node: NodeState) -> Iterator[RunningPod]:
@@ -158,6 +161,8 @@ class NodeOptions:
         taken: list[RunningPod] = []
         out: set[PodUID] = set()
         for pod in self._candidates(node):
+            if not self._allowed_with(taken, pod):
+                continue
             taken.append(pod)
             whole = self._chosen.with_groups(taken if pod.group.several else (pod,))
             for other in self._chosen.more(whole):
@@ -168,6 +173,14 @@ class NodeOptions:
                 return self._priced(node, taken, place)
         return None
 
+    def _allowed_with(self, taken: list[RunningPod], pod: RunningPod) -> bool:
+        """It may go together with those before it. If not, the order does not tell who goes best."""
+        if not taken or (not pod.group.several and not self._running.budgets.exist):
+            return True
+        allowed = self._allowed(self._chosen.with_groups((*taken, pod)))
+        self._skipped = self._skipped or not allowed
+        return allowed
+
     def _by_trying(self, node: NodeState) -> Option | None:
         place = self._place(node, ())
         if place is not None:
@@ -175,6 +188,8 @@ class NodeOptions:
         taken: list[RunningPod] = []
         lacking = self._lacking(node)
         for pod in self._candidates(node):
+            if not self._allowed_with(taken, pod):
+                continue
             taken.append(pod)
             for resource, amount in pod.request.resources.items():
                 if resource in lacking:
@@ -204,20 +219,19 @@ class NodeOptions:
                 option = fewer
         return option
 
-    def _smallest(self, node: NodeState, allowed: Sequence[RunningPod], option: Option) -> Option:
+    def _smallest(self, node: NodeState, allowed: Sequence[RunningPod], option: Option | None) -> Option | None:
         """Look through smaller sets of the same level."""
-        level = option.loss[0]
-        usable = [pod for pod in allowed if pod.group.level <= level]
+        usable = [pod for pod in allowed if option is None or pod.group.level <= option.loss[0]]
         fewest = self._fewest(node, usable)
         looked = tried = 0
-        for size in range(fewest, len(option.pods) + 1):
-            if size > option.loss[1]:
+        for size in range(fewest, len(usable) + 1):
+            if option is not None and size > len(option.pods):
                 break
             for pods in combinations(usable, size):
                 looked += 1
                 if looked > _MOST_SETS or tried > _MOST_TRIALS:
                     return option
-                if plans.loss(self._chosen.more(self._chosen.with_groups(pods))) < option.loss:
+                if option is None or plans.loss(self._chosen.more(self._chosen.with_groups(pods))) < option.loss:
                     tried += 1
                     option = self._option(node, pods) or option
         return option

@@ -54,7 +54,7 @@ def _rules(fleet: Fleet, shares: Shares, taker: Taker, running: RunningGroups) -
     reclaim = Reclaim(fleet.accounts, shares, taker, running)
     if not reclaim.hopeless:
         yield reclaim
-    yield Preemption(fleet.accounts.tree, taker, running)
+    yield Preemption(fleet.accounts, shares, taker, running)
 
 
 def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterator[Operation]:

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from apportion.apis.identities import QueueName
-from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
+from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod, amounts_of
 from apportion.core.queues import quantities
 from apportion.core.queues.accounts import Accounts
 from apportion.core.queues.amounts import NOTHING, RESOURCES, Amounts
@@ -40,7 +40,8 @@ class Taker(NamedTuple):
 
 
 class Rules(Protocol):
-    """`allows` says how much of a group may go; `allows_loss` is asked about all pods together that are lost. Rules
+    """`allows` says how much of a group may go; `allows_loss` is asked about all pods together that are
+    lost, and all that are evicted. Rules
     with equal `kind` give equal answers about groups."""
 
     moves_only: bool
@@ -50,7 +51,7 @@ class Rules(Protocol):
 
     def allows(self, group: RunningGroup) -> Extent: ...
 
-    def allows_loss(self, lost: Iterable[RunningPod]) -> bool: ...
+    def allows_loss(self, lost: Iterable[RunningPod], evicted: Iterable[RunningPod]) -> bool: ...
 
 
 class Moves:
@@ -67,15 +68,16 @@ class Moves:
             return Extent.NOTHING
         return _unless_young(group, _preempt_runtime(self._tree, group.queue), self._now)
 
-    def allows_loss(self, lost: Iterable[RunningPod]) -> bool:
+    def allows_loss(self, lost: Iterable[RunningPod], evicted: Iterable[RunningPod]) -> bool:  # noqa: ARG002
         return not any(True for _ in lost)
 
 
 class Preemption:
     moves_only = False
 
-    def __init__(self, tree: QueueTree, taker: Taker, running: RunningGroups) -> None:
-        self._taker, self._tree, self._now = taker, tree, running.now
+    def __init__(self, accounts: Accounts, shares: Shares, taker: Taker, running: RunningGroups) -> None:
+        self._taker, self._tree, self._now = taker, accounts.tree, running.now
+        self._accounts, self._shares = accounts, shares
         self.kind = ("preempt", taker.queue, taker.priority)
 
     def allows(self, group: RunningGroup) -> Extent:
@@ -83,7 +85,13 @@ class Preemption:
             return Extent.NOTHING
         return _unless_young(group, _preempt_runtime(self._tree, group.queue), self._now)
 
-    def allows_loss(self, lost: Iterable[RunningPod]) -> bool:  # noqa: ARG002
+    def allows_loss(self, lost: Iterable[RunningPod], evicted: Iterable[RunningPod]) -> bool:  # noqa: ARG002
+        """No queue comes to be above its fair share by what is taken, or further above: others would reclaim it."""
+        more = self._taker.need.minus(amounts_of(evicted))
+        for name in self._tree.path(self._taker.queue):
+            used, share = self._accounts.used(name), self._shares.get(name, NOTHING)
+            if any(more[n] > 0 and used[n] + more[n] > share[n] for n in range(len(RESOURCES)) if self._taker.need[n]):
+                return False
         return True
 
 
@@ -131,15 +139,15 @@ class Reclaim:
         used, most = (quantities.said(RESOURCES[number], each) for each in (self._used(theirs)[number], amount))
         return f"queue {theirs} uses {used} and has a {kind} of {most}"
 
-    def allows_loss(self, lost: Iterable[RunningPod]) -> bool:
-        """Each was above before it went (so the last of a queue may leave it below); nobody ends up worse off than
-        the taker."""
+    def allows_loss(self, lost: Iterable[RunningPod], evicted: Iterable[RunningPod]) -> bool:  # noqa: ARG002
+        """In whatever order they go, each is above before it goes (so the last of a queue may leave it below); nobody
+        ends up worse off than the taker."""
         by_queue: dict[tuple[QueueName, QueueName], dict[str, Amounts]] = {}
         for pod in lost:
             units = by_queue.setdefault(self._meet(pod.group.queue), {})
             key = pod.group.key if not pod.group.spare else pod.uid
             units[key] = units[key].plus(pod.amounts) if key in units else pod.amounts
-        return all(self._allows_units(*meet, sorted(units.values())) for meet, units in by_queue.items())
+        return all(self._allows_units(*meet, sorted(units.values(), reverse=True)) for meet, units in by_queue.items())
 
     def _allows_units(self, mine: QueueName, theirs: QueueName, units: list[Amounts]) -> bool:
         left = self._used(theirs)

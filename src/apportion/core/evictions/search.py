@@ -271,7 +271,7 @@ class Search:
             with_moves = Plan(evicted, placements, self._moves(evicted, placements))
             if self._closed(with_moves.lost) is None:  # who is moved still counts for the limits of its queue
                 plan = with_moves
-        return plan if self._rules.allows_loss(plan.lost) else None
+        return plan if self._rules.allows_loss(plan.lost, plan.evicted) else None
 
     def _may_move(self, evicted: Iterable[RunningPod]) -> bool:
         """There is anything left that one of them could use."""
