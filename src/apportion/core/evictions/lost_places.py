@@ -32,7 +32,8 @@ def lost(fleet: Fleet) -> list[Reservation]:
 
 
 def _fits(fleet: Fleet, node: NodeState, reservation: Reservation) -> bool:
-    if any(node.free(resource) < 0 for resource in (PODS, *reservation.resources)):
+    held = (PODS, *reservation.resources, *((names.NVIDIA_GPU,) if reservation.shares else ()))
+    if any(node.free(resource) < 0 for resource in held):
         return False
     gpus = reservation.resources.get(names.NVIDIA_GPU, 0)
     if node.gpus and len(node.reserved_devices.get(reservation.key, ())) < gpus:
