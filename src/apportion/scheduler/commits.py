@@ -62,7 +62,12 @@ class CommitResult:
 
     pods: dict[PodUID, BindResult]
     existing: set[ObjectRef] = field(default_factory=set)
-    reason: str = ""
+    reason: str = ""  # why it was not carried out in full
+
+    @property
+    def complete(self) -> bool:
+        """Everything was written."""
+        return not self.reason
 
     @property
     def bound(self) -> bool:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from apportion.apis.identities import NodeName
 from apportion.apis.installation import Installation
+from apportion.apis.request import DEFAULT_QUEUE
 from apportion.cluster import clock
 from apportion.core.catalog import Catalog
 from apportion.core.fleet import Fleet
+from apportion.core.queues.tree import FREE, Queue, QueueTree
 from apportion.view.accelerators import Accelerators
 from apportion.view.assumptions import Assumptions
 from apportion.view.change_log import ChangeLog
@@ -36,6 +38,7 @@ class View:
         now: Callable[[], float] = clock.elapsed,
     ) -> None:
         self.fleet = Fleet(catalog or Catalog.shipped(), reservation_namespace=reservation_namespace)
+        self.fleet.accounts.set_tree(QueueTree((Queue(DEFAULT_QUEUE, gpu=FREE),)))
         self.fleet.sharing = False  # pods with a share of a GPU cannot be bound yet
         self.changes = ChangeLog()
         self.waiting = WaitingPods()
