@@ -45,6 +45,7 @@ EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
+ROOM_SECONDS = 0.5  # between two attempts to make room for one class
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 
@@ -73,6 +74,7 @@ class Cycles:
         self._failure: BaseException | None = None
         self._entitlements = Entitlements(view.fleet)
         self._reservations = Reservations(view, policy, now)
+        self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
         backlog.on_change(self._demanded)
 
     def _demanded(self, uid: PodUID, request: Request | None) -> None:
@@ -206,6 +208,8 @@ class Cycles:
         outcome = group_decision.decide(fleet, group, self._policy, explained=False)
         if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
+        if fleet.reserves_for(group.key):
+            return self._reservations.waits(group)
         unschedulable.add(alike)
         return None
 
@@ -228,23 +232,28 @@ class Cycles:
         """For those that have no place, in the order of their turns."""
         fleet = self._view.fleet
         tried: set[Hashable] = set()
+        self._no_room = {alike: due for alike, due in self._no_room.items() if due > self._now()}
         running = RunningGroups(fleet)
         for entry, group in without_place:
             if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
                 continue
             first = group.members[0]
             alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
-            if alike in tried:
+            if alike in tried or self._no_room.get(alike, 0.0) > self._now():
                 continue
             statement = room.make_room(fleet, group, self._policy, self._entitlements.update(), running)
             if statement is None:
                 tried.add(alike)
+                self._no_room[alike] = self._now() + ROOM_SECONDS
             else:
                 self._view.assumptions.decided(statement)
                 self._reservations.made(statement)
                 for uid in group.uids:
                     self._entitlements.demand.remove(uid)
                 self._spawn(self._clear(entry, statement))
+                waits = self._reservations.waits(group)
+                if waits is not None:
+                    self._refuse(entry, waits)
                 running = RunningGroups(fleet)
             await asyncio.sleep(0)
 
@@ -257,10 +266,12 @@ class Cycles:
         if result.complete:
             self._view.assumptions.written(statement)
             return
+        log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
         self._view.assumptions.undo(statement, result.existing)
-        for operation in statement.operations:
-            if isinstance(operation, Reserve):
-                self._view.assumptions.drop(operation)
+        reserved = [operation for operation in statement.operations if isinstance(operation, Reserve)]
+        for operation in reserved:
+            self._view.assumptions.drop(operation)
+        await self._committer.withdraw(reserved)
         self._demand_again(entry.group.members)
         self._backlog.retry(entry.key)
         self._changed.set()

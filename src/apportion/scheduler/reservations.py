@@ -12,10 +12,14 @@ from collections.abc import Callable
 
 from apportion.apis import names
 from apportion.apis.identities import PodUID
+from apportion.core import refusals
 from apportion.core.cluster_changes import Happened
 from apportion.core.evictions import nominations
+from apportion.core.groups import Group
 from apportion.core.operations import Reserve
 from apportion.core.policies import Policy
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from apportion.view.view import View
 
@@ -46,6 +50,19 @@ class Reservations:
         key = self._of_pods.pop(uid, None)
         if key is not None:
             self._release(key)
+
+    def waits(self, group: Group) -> Refusal | None:
+        """What a group with a reserved place waits for; None if nothing is in its way there, so it has to have
+        another place."""
+        fleet = self._view.fleet
+        kept = fleet.reservations_for(group.key)
+        leaving = {uid for each in kept for uid in each.after if uid in fleet.pod_nodes}
+        if leaving:
+            nodes = ", ".join(sorted({each.node for each in kept}))
+            return refusals.of_pod(group.members[0], Code.MAKING_ROOM, nodes, len(leaving))
+        for each in kept:
+            fleet.release_reservation(each.key)
+        return None
 
     def expire(self) -> None:
         while self._expiring and self._expiring[0][0] <= self._now():
