@@ -22,6 +22,7 @@ from apportion.apis.priorities import NON_PREEMPTIBLE, PREEMPTIBLE, TRAIN
 Json = Mapping[str, Any]
 
 _LONGEST_NAME = 63
+_UNNAMED = "unnamed"
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
 
 
@@ -103,7 +104,7 @@ def groups_of(owner: Json, row: OwnerKind) -> OwnerGroups:
 
 def subgroup_name(text: str) -> str:
     """A name as PodGroups allow it: frameworks write `Worker` in the spec and `worker` in labels."""
-    return _NOT_IN_NAME.sub("-", text.lower()).strip("-")[:_LONGEST_NAME]
+    return _NOT_IN_NAME.sub("-", text.lower()).strip("-")[:_LONGEST_NAME] or _UNNAMED
 
 
 def _member(
