@@ -270,7 +270,7 @@ class Code(StrEnum):
         "MakingRoom",
         "a place on {subject} is reserved for the pod, and {need} pods that were evicted for it are terminating",
         Layer.PLACEMENT,
-        helped_by=_PODS_END | _QUEUES,
+        helped_by=_PODS_END | _SLICES | _QUEUES,
         scope=Scope.FLEET,
     )
 

@@ -56,7 +56,7 @@ class Reservations:
         another place."""
         fleet = self._view.fleet
         kept = fleet.reservations_for(group.key)
-        leaving = {uid for each in kept for uid in each.after if uid in fleet.pod_nodes}
+        leaving = {uid for each in kept for uid in each.after if uid in fleet.pod_nodes or fleet.holds(uid)}
         if leaving:
             nodes = ", ".join(sorted({each.node for each in kept}))
             return refusals.of_pod(group.members[0], Code.MAKING_ROOM, nodes, len(leaving))
