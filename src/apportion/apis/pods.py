@@ -207,6 +207,7 @@ class PodStatus(Wire):
     reason: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
+    start_time: str | None = None
     nominated_node_name: NodeName = NO_NODE
     conditions: list[PodCondition] = []
     init_container_statuses: list[ContainerStatus] = []

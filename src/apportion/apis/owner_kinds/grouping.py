@@ -21,7 +21,7 @@ from apportion.apis.priorities import NON_PREEMPTIBLE, PREEMPTIBLE, TRAIN
 
 Json = Mapping[str, Any]
 
-_LONGEST_NAME = 63
+_LONGEST_NAME, _LONGEST_OBJECT_NAME = 63, 253
 _UNNAMED = "unnamed"
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
 
@@ -100,6 +100,15 @@ def groups_of(owner: Json, row: OwnerKind) -> OwnerGroups:
         return OwnerGroups(row=row, minimum=explicit, subgroups=subgroups if row.group_by == "label" else {})
     minimum = sum(subgroups.values()) or max(1, row.minimum.default)
     return OwnerGroups(row=row, minimum=minimum, subgroups=subgroups)
+
+
+def group_name(found: PodMembership) -> str:
+    """The name of the PodGroup of a pod that has an owner; unique in its namespace."""
+    assert found.owner is not None
+    meta = found.owner["metadata"]
+    unique = f"{meta['uid']}-{subgroup_name(found.part)}" if found.part else meta["uid"]
+    room = _LONGEST_OBJECT_NAME - len(f"pg--{unique}")
+    return f"pg-{meta['name'][:room].rstrip('.-')}-{unique}"
 
 
 def subgroup_name(text: str) -> str:
