@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from apportion.apis import kinds
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 GPU = {"nvidia.com/gpu": "1"}
+
+
+def queue_spec(quota: float) -> dict[str, Any]:
+    return {"resources": {"gpu": {"quota": quota}}}
 
 
 async def terminating(cluster: ApiCluster, name: str) -> None:
@@ -69,3 +76,49 @@ async def test_q06_slices_are_taken_where_the_pod_fits(cluster: ApiCluster) -> N
             await cluster.delete(name)
         await cluster.bound("high")
         await cluster.no_overlap()
+
+
+async def test_q06_a_queue_below_its_share_reclaims_the_newest_pod(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=2, mig=0, resources={"nvidia.com/gpu": "2"})
+    for name in ("a", "b"):
+        await cluster.client.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": queue_spec(quota=1)})
+    async with scheduling(cluster):
+        for name in ("a1", "a2"):
+            await cluster.pod(name, limits=GPU, labels={"kai.scheduler/queue": "a"})
+            await cluster.bound(name)
+        await cluster.pod("b1", limits=GPU, labels={"kai.scheduler/queue": "b"})
+        await terminating(cluster, "a2")
+        assert not (await cluster.get("a1")).metadata.deleting
+        await cluster.delete("a2")
+        assert await cluster.bound("b1") == {"b1": "n1"}
+
+        async def told() -> bool:
+            queue = await cluster.client.get(kinds.QUEUES, "b")
+            return queue.get("status", {}).get("allocated", {}).get("nvidia.com/gpu") == "1"
+
+        await until(told)
+
+
+async def test_q02_a_pod_of_an_unknown_queue_waits(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=1, mig=0, resources=GPU)
+    await cluster.client.create(kinds.QUEUES, {"metadata": {"name": "a"}, "spec": queue_spec(quota=1)})
+    async with scheduling(cluster):
+        await cluster.pod("lost", limits=GPU, labels={"kai.scheduler/queue": "nowhere"})
+        assert "queue nowhere does not exist" in await cluster.waits("lost")
+        await cluster.client.create(kinds.QUEUES, {"metadata": {"name": "nowhere"}, "spec": queue_spec(quota=1)})
+        await cluster.bound("lost")
+
+
+async def test_q07_a_group_is_placed_whole_or_not_at_all(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=2, mig=0, resources={"nvidia.com/gpu": "2"})
+    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 3}}
+    await cluster.client.create(kinds.POD_GROUPS, group)
+    async with scheduling(cluster):
+        for number in range(2):
+            await cluster.pod(f"g-{number}", limits=GPU, annotations={"pod-group-name": "g"})
+        assert "1 pods are missing" in await cluster.waits("g-0")
+        await cluster.pod("g-2", limits=GPU, annotations={"pod-group-name": "g"})
+        await cluster.waits("g-2")
+        await cluster.node("n2", gpus=1, mig=0, resources=GPU)
+        placed = await cluster.bound("g-0", "g-1", "g-2")
+        assert sorted(placed.values()) == ["n1", "n1", "n2"]

@@ -72,17 +72,17 @@ class Cycles:
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self._entitlements = Entitlements(view.fleet)
+        self.entitlements = Entitlements(view.fleet)
         self._reservations = Reservations(view, policy, now)
         self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
         backlog.on_change(self._demanded)
 
     def _demanded(self, uid: PodUID, request: Request | None) -> None:
         if request is None:
-            self._entitlements.demand.remove(uid)
+            self.entitlements.demand.remove(uid)
             self._reservations.pod_gone(uid)
         elif uid not in self._view.fleet.pod_nodes:
-            self._entitlements.demand.add(request)
+            self.entitlements.demand.add(request)
 
     async def run(self) -> None:
         """Decide until cancelled, or until a commit raises (the lease is lost, or a bug)."""
@@ -147,7 +147,7 @@ class Cycles:
     async def _decide_all(self, taken: list[Waiting]) -> None:
         unschedulable: set[Hashable] = set()  # classes without a place: within a cycle a fleet hardly empties
         without_place: list[tuple[Waiting, Group]] = []
-        turns = self._entitlements.turns(())
+        turns = self.entitlements.turns(())
         for entry in taken:
             self._add_turn(turns, entry)
         until = time.monotonic() + TURN_SECONDS
@@ -219,7 +219,7 @@ class Cycles:
             self._view.assumptions.decided(outcome)
             self._backlog.start(entry)
             for uid in group.uids:
-                self._entitlements.demand.remove(uid)
+                self.entitlements.demand.remove(uid)
             self._spawn(self._carry_out(entry, outcome))
         elif entry.under_way:
             return  # pods above the minimum: tried again when the others are bound
@@ -241,7 +241,7 @@ class Cycles:
             alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
             if alike in tried or self._no_room.get(alike, 0.0) > self._now():
                 continue
-            statement = room.make_room(fleet, group, self._policy, self._entitlements.update(), running)
+            statement = room.make_room(fleet, group, self._policy, self.entitlements.update(), running)
             if statement is None:
                 tried.add(alike)
                 self._no_room[alike] = self._now() + ROOM_SECONDS
@@ -249,7 +249,7 @@ class Cycles:
                 self._view.assumptions.decided(statement)
                 self._reservations.made(statement)
                 for uid in group.uids:
-                    self._entitlements.demand.remove(uid)
+                    self.entitlements.demand.remove(uid)
                 self._spawn(self._clear(entry, statement))
                 waits = self._reservations.waits(group)
                 if waits is not None:
@@ -279,7 +279,7 @@ class Cycles:
     def _demand_again(self, members: Iterable[Request]) -> None:
         for member in members:
             if member.uid not in self._view.fleet.pod_nodes and self._backlog.get(member.group_key) is not None:
-                self._entitlements.demand.add(member)
+                self.entitlements.demand.add(member)
 
     def _refuse(self, entry: Waiting, refusal: Refusal) -> None:
         """No node has a part in it, so there is nothing to work out."""
