@@ -69,8 +69,9 @@ def definition(group: str, kind: str, version: str = "v1") -> Json:
     """The definition of a kind whose objects can have any fields."""
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    approved = {"api-approved.kubernetes.io": "unapproved, for tests"}  # asked for in groups of the Kubernetes project
     return {
-        "metadata": {"name": f"{plural}.{group}"},
+        "metadata": {"name": f"{plural}.{group}", "annotations": approved},
         "spec": {
             "group": group,
             "scope": "Namespaced",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from apportion.apis import kinds
@@ -12,6 +12,7 @@ from apportion.apis.identities import PodUID
 from apportion.apis.installation import Installation
 from apportion.apis.kinds import Kind
 from apportion.apis.request import Request
+from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.view.informers import Informers
 from apportion.view.view import View
@@ -29,11 +30,32 @@ class Followed:
         self.client = cluster.client
         self.view = view
         self._uids: dict[str, PodUID] = {}
+        self._made: list[tuple[Kind, Json]] = []
 
     async def create(self, kind: Kind, body: Json) -> Json:
-        """The object as the server has it, with its kind, so that it can own others."""
+        """The object as the server has it, with its kind, so that it can own others; removed after the test."""
         made = await self.client.create(kind, body)
+        self._made.append((kind, made))
         return {"apiVersion": kind.api_version, "kind": kind.kind, **made}
+
+    async def install(self, kind: Kind) -> None:
+        """Define a kind whose objects can have any fields."""
+        await self.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, groups.definition(kind.group, kind.kind, kind.version))
+
+        async def served() -> bool:
+            try:
+                await self.client.list(kind)
+            except errors.NotFound:
+                return False
+            return True
+
+        await until(served)
+
+    async def clear(self) -> None:
+        for kind, made in reversed(self._made):
+            meta = made["metadata"]
+            with suppress(errors.NotFound):
+                await self.client.delete(kind, meta["name"], namespace=meta.get("namespace"), propagation="Background")
 
     async def pod(self, name: str, *, owner: Json | None = None, **options: Any) -> PodUID:
         body = pods.our_pod(name, **options)
@@ -84,7 +106,11 @@ async def followed(cluster: ApiCluster, fault: Fault | None = None) -> AsyncIter
         informers = Informers(client, view, Installation())
         async with informers.following():
             await asyncio.gather(*(informer.synced() for informer in informers.all))
-            yield Followed(cluster, view)
+            made = Followed(cluster, view)
+            try:
+                yield made
+            finally:
+                await made.clear()
 
 
 async def read_afresh(cluster: ApiCluster) -> View:

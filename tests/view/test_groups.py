@@ -11,7 +11,7 @@ from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
 from apportion.core.groups import Subgroup
 from tests.builders import groups
-from tests.scheduler.cluster import embedded
+from tests.scheduler.cluster import ApiCluster
 from tests.view.followed import Followed, followed
 
 Json = dict[str, Any]
@@ -20,8 +20,8 @@ KEY = "default/gang"
 
 
 @pytest.fixture
-async def made() -> AsyncIterator[Followed]:
-    async with embedded() as cluster, followed(cluster) as found:
+async def made(each_cluster: ApiCluster) -> AsyncIterator[Followed]:
+    async with followed(each_cluster) as found:
         yield found
 
 
@@ -34,7 +34,7 @@ async def relabel(made: Followed, kind: Kind, name: str, queue: str | None) -> N
 
 
 async def test_q07_a_pod_waits_for_its_pod_group_and_gets_its_queue_priority_and_preemptibility(made: Followed) -> None:
-    await made.client.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 90})
+    await made.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 90})
     await made.pod("a", annotations=IN_GANG, labels={names.QUEUE_LABEL: "own"})
     assert "no PodGroup of this name exists in namespace default" in await made.problem("a")
 
@@ -68,13 +68,13 @@ async def test_q07_a_priority_class_that_does_not_exist_is_named(made: Followed)
     await made.create(kinds.POD_GROUPS, groups.pod_group("gang", priorityClassName="missing"))
     await made.pod("a", annotations=IN_GANG)
     assert "'missing': no such PriorityClass exists" in await made.problem("a")
-    await made.client.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "missing"}, "value": 60})
+    await made.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "missing"}, "value": 60})
     await made.read("a", priority=60)
 
 
 async def test_q07_a_bound_pod_is_charged_to_the_queue_of_its_group_when_that_changes(made: Followed) -> None:
-    await made.client.create(kinds.QUEUES, groups.queue("one"))
-    await made.client.create(kinds.QUEUES, groups.queue("two"))
+    await made.create(kinds.QUEUES, groups.queue("one"))
+    await made.create(kinds.QUEUES, groups.queue("two"))
     await made.create(kinds.POD_GROUPS, groups.pod_group("gang", queue="one"))
     await made.pod("a", annotations=IN_GANG, node="n1", limits={"cpu": "2"})
     accounts = made.view.fleet.accounts
@@ -114,9 +114,9 @@ async def test_q11_the_pods_of_a_job_are_one_group_of_minimum_one(made: Followed
 async def test_q11_the_kind_of_an_owner_can_be_installed_later_and_its_chain_is_followed_upwards(
     made: Followed,
 ) -> None:
-    await _install(made, "jobset.x-k8s.io", "JobSet", "v1alpha2")
     jobs = [{"name": "worker", "replicas": 2, "template": {"spec": {"parallelism": 3, "completions": 3}}}]
     job_sets = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+    await made.install(job_sets)
     body = groups.owner(job_sets.api_version, "JobSet", "set", queue="team", spec={"replicatedJobs": jobs})
     above = await made.create(job_sets, body)
     job = await made.create(kinds.JOBS, groups.job("set-worker-0", above=above))
@@ -126,8 +126,8 @@ async def test_q11_the_kind_of_an_owner_can_be_installed_later_and_its_chain_is_
 
 
 async def test_q11_a_pod_can_own_others(made: Followed) -> None:
-    await _install(made, "sparkoperator.k8s.io", "SparkApplication", "v1beta2")
     applications = Kind("sparkoperator.k8s.io", "v1beta2", "sparkapplications", "SparkApplication")
+    await made.install(applications)
     above = await made.create(
         applications, groups.owner(applications.api_version, "SparkApplication", "app", queue="team")
     )
@@ -140,8 +140,8 @@ async def test_q11_a_pod_can_own_others(made: Followed) -> None:
 
 
 async def test_q11_numbers_in_an_owner_that_are_none_are_named(made: Followed) -> None:
-    await _install(made, "kubeflow.org", "TFJob")
     tf_jobs = Kind("kubeflow.org", "v1", "tfjobs", "TFJob")
+    await made.install(tf_jobs)
     spec = {"tfReplicaSpecs": {"Worker": {"replicas": -2}}}
     above = await made.create(tf_jobs, groups.owner(tf_jobs.api_version, "TFJob", "train", spec=spec))
     await made.pod("a", owner=above)
@@ -201,7 +201,3 @@ def _deployment(name: str, **options: Any) -> Json:
 
 def _replica_set(name: str, above: Json, **options: Any) -> Json:
     return groups.owner("apps/v1", "ReplicaSet", name, spec=_template(name), above=above, **options)
-
-
-async def _install(made: Followed, group: str, kind: str, version: str = "v1") -> None:
-    await made.client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, groups.definition(group, kind, version))

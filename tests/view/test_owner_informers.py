@@ -57,11 +57,11 @@ async def test_q11_a_kind_that_no_pod_of_ours_names_is_not_read(cluster: ApiClus
 
 
 async def test_q11_an_owner_whose_kind_is_not_installed_costs_nothing_and_the_label_of_the_pod_counts(
-    cluster: ApiCluster, monkeypatch: pytest.MonkeyPatch
+    each_cluster: ApiCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grouping, "HOLD_SECONDS", 3600.0)
     requests = Requests()
-    async with followed(cluster, requests) as made:
+    async with followed(each_cluster, requests) as made:
         missing = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "x", "uid": "x"}}
         for number in range(5):
             await made.pod(f"p{number}", owner=missing, labels=OWN)
@@ -71,7 +71,7 @@ async def test_q11_an_owner_whose_kind_is_not_installed_costs_nothing_and_the_la
         await made.pod("unknown", owner=unknown, labels=OWN)
         await made.read("unknown", queue="own", group=None)
         assert not [path for path in requests.paths if "example.com" in path]
-    view = await read_afresh(cluster)
+    view = await read_afresh(each_cluster)
     assert {each.reading.request.queue for each in view.waiting if each.reading.request} == {"own"}
     assert not any(each.held for each in view.waiting)
 
@@ -162,12 +162,12 @@ async def test_q11_a_kind_that_is_installed_after_its_pods_is_followed_from_then
     clusters = Kind("ray.io", "v1", "rayclusters", "RayCluster")
     body = groups.owner(clusters.api_version, "RayCluster", "ray", queue="team", spec={"headGroupSpec": {}})
     async with followed(cluster) as made:
-        await made.client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, groups.definition("ray.io", "RayCluster"))
+        await made.install(clusters)
         above = await made.create(clusters, body)
         await made.client.delete(kinds.CUSTOM_RESOURCE_DEFINITIONS, "rayclusters.ray.io")
         await made.pod("a", owner=above, labels=OWN)
         await made.read("a", queue="own")
-        await made.client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, groups.definition("ray.io", "RayCluster"))
+        await made.install(clusters)
         again = await made.create(clusters, body)
         await made.pod("b", owner=again, labels=OWN)
         await made.read("b", queue="team", group=f"pg-ray-{again['metadata']['uid']}")

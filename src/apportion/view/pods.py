@@ -10,6 +10,7 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
+from apportion.apis.request import Request
 from apportion.core.cluster_changes import Happened
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
@@ -99,10 +100,7 @@ class Pods:
     def _read_again(self, uid: PodUID, pod: Pod) -> bool:
         grouped, changed = self._groups.enter(pod)
         request, problem = grouped.reading
-        node = self._fleet.pod_nodes.get(uid)
-        if node is not None and request is not None and self._fleet.nodes[node].pods[uid] != request:
-            self._fleet.add_pod(request, node)
-            changed = True
+        changed = self._replace(uid, request) or changed
         known = self._waiting.get(uid)
         if known is None:
             return changed
@@ -110,6 +108,14 @@ class Pods:
         if same and known.held == grouped.held:
             return changed
         self._waiting.add(uid, WaitingPod(pod, *grouped))
+        return True
+
+    def _replace(self, uid: PodUID, request: Request | None) -> bool:
+        """A pod that has a node, or is assumed to have one, asks for something else."""
+        node = self._fleet.pod_nodes.get(uid)
+        if node is None or request is None or self._fleet.nodes[node].pods[uid] == request:
+            return False
+        self._fleet.add_pod(request, node)
         return True
 
     @staticmethod
@@ -157,6 +163,7 @@ class Pods:
         else:
             grouped, changed = self._groups.enter(new)
             self._waiting.add(uid, WaitingPod(new, *grouped))
+            self._replace(uid, grouped.reading.request)
             if new.status.nominated_node_name:
                 self._nominate(uid, new)
             self._note_group(changed=changed)

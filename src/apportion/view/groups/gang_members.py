@@ -72,8 +72,9 @@ class GangMembers:
             if member is None or member.key != before.key:
                 changed = self._update(before.key)
         if member is not None:
+            first = member.key not in self._groups
             self._enter(uid, member)
-            changed = self._update(member.key) or changed
+            changed = (self._update(member.key) and not first) or changed
         return changed
 
     def set_started(self, uid: PodUID, started: int | None) -> None:
@@ -127,9 +128,7 @@ class GangMembers:
         if gang == known:
             return False
         self._fleet.set_gang(gang)
-        if known is None:
-            return len(group.pods) > 1
-        return msgspec.structs.replace(known, started=started) != gang
+        return known is None or msgspec.structs.replace(known, started=started) != gang
 
     def _update_single(self, uid: PodUID) -> None:
         """Of a pod without a group only the start is of interest."""
