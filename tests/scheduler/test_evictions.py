@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from apportion.apis import kinds
@@ -86,6 +87,7 @@ async def test_q06_a_queue_below_its_share_reclaims_the_newest_pod(cluster: ApiC
         for name in ("a1", "a2"):
             await cluster.pod(name, limits=GPU, labels={"kai.scheduler/queue": "a"})
             await cluster.bound(name)
+            await asyncio.sleep(1.1)  # times of creation are whole seconds
         await cluster.pod("b1", limits=GPU, labels={"kai.scheduler/queue": "b"})
         await terminating(cluster, "a2")
         assert not (await cluster.get("a1")).metadata.deleting
