@@ -144,7 +144,7 @@ async def test_q01_what_is_not_set_is_not_filled_in_and_read_as_the_default(clie
     assert made["spec"]["resources"] == {"gpu": {"quota": 2}}
     found = queues.read(await client.get(kinds.QUEUES, "q", into=Queue))
     assert (found.gpu.quota, found.gpu.limit, found.gpu.weight) == (2000, -1, 1)
-    assert (found.cpu.quota, found.cpu.limit, found.cpu.weight) == (0, -1, 1)
+    assert (found.cpu.quota, found.cpu.limit, found.cpu.weight) == (-1, -1, 1)
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,20 @@ def test_q01_a_number_has_the_value_of_its_decimal_text(number: float) -> None:
     assert found.quota <= Fraction(text) * 1000 < found.quota + 1
 
 
-def test_q01_an_empty_queue_has_no_quota_no_limit_weight_one_and_priority_100() -> None:
+def test_q01_an_empty_queue_has_no_quota_of_gpus_no_limit_weight_one_and_priority_100() -> None:
     found = queue("{}")
-    for resource in (found.gpu, found.cpu, found.memory):
-        assert (resource.quota, resource.limit, resource.weight) == (0, -1, Fraction(1))
+    assert (found.gpu.quota, found.gpu.limit, found.gpu.weight) == (0, -1, Fraction(1))
     assert (found.parent, found.priority) == ("", 100)
     assert (found.preempt_min_runtime, found.reclaim_min_runtime) == (None, None)
+
+
+def test_q01_cpu_and_memory_have_an_unlimited_quota_unless_the_queue_states_them() -> None:
+    found = queue('{"resources": {"gpu": {"quota": 2}}}')
+    for resource in (found.cpu, found.memory):
+        assert (resource.quota, resource.limit, resource.weight) == (-1, -1, Fraction(1))
+    found = queue('{"resources": {"cpu": {"limit": 8000}, "memory": {}}}')
+    assert (found.cpu.quota, found.cpu.limit) == (0, 8000)
+    assert (found.memory.quota, found.memory.limit, found.memory.weight) == (0, -1, Fraction(1))
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,13 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.custom_resources.pod_groups import PodGroup
+from apportion.apis.custom_resources.queues import Queue
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare, to_wire
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
+from apportion.apis.priorities import PriorityClass
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from apportion.view.view import View
 from tests.builders import accelerators, claims, nodes, pods, volumes
@@ -30,7 +33,8 @@ Json = dict[str, Any]
 
 NODES, REPORTS, CLAIMS, PODS, NAMESPACES = "nodes", "reports", "claims", "pods", "namespaces"
 VOLUMES, VOLUME_CLAIMS, CLASSES = "volumes", "volume claims", "classes"
-TYPES: dict[str, type[msgspec.Struct]] = {
+QUEUES, POD_GROUPS, PRIORITIES, OWNERS = "queues", "pod groups", "priority classes", "owners"
+TYPES: dict[str, type[Any]] = {
     NODES: Node,
     REPORTS: NodeAccelerator,
     CLAIMS: AllocationClaim,
@@ -39,6 +43,10 @@ TYPES: dict[str, type[msgspec.Struct]] = {
     VOLUMES: PersistentVolume,
     VOLUME_CLAIMS: PersistentVolumeClaim,
     CLASSES: StorageClass,
+    QUEUES: Queue,
+    POD_GROUPS: PodGroup,
+    PRIORITIES: PriorityClass,
+    OWNERS: dict,
 }
 GPUS = {"n1": ("mig", "mig"), "n2": ("mig",), "n3": ("mig", "whole", "whole"), "n4": ("static",), "n5": ()}
 STATIC = {"nvidia.com/mig-2g.10gb": 3, "nvidia.com/mig-1g.5gb": 1}
@@ -123,6 +131,10 @@ def feed(view: View, kind: str, old: Any, new: Any) -> None:
         CLAIMS: view.claims.changed,
         PODS: view.pods.changed,
         NAMESPACES: view.namespaces.changed,
+        QUEUES: view.queues.changed,
+        POD_GROUPS: view.group_objects.pod_group_changed,
+        PRIORITIES: view.group_objects.priority_class_changed,
+        OWNERS: view.group_objects.owner_changed,
     }
     if view.volumes is not None:
         listeners |= {

@@ -207,7 +207,8 @@ class PodStatus(Wire):
     reason: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    nominated_node_name: str = ""
+    start_time: str | None = None
+    nominated_node_name: NodeName = NO_NODE
     conditions: list[PodCondition] = []
     init_container_statuses: list[ContainerStatus] = []
     container_statuses: list[ContainerStatus] = []

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
+from apportion.apis.meta import ObjectMeta, Wire
+
 TRAIN, BUILD_PREEMPTIBLE, BUILD, INFERENCE = "train", "build-preemptible", "build", "inference"
 PRIORITY_CLASSES = {TRAIN: 50, BUILD_PREEMPTIBLE: 75, BUILD: 100, INFERENCE: 125}
 """The classes that are installed (manifests/04-priority-classes.yaml)."""
@@ -16,6 +20,13 @@ PREEMPTIBLE: Literal["preemptible"] = "preemptible"
 NON_PREEMPTIBLE: Literal["non-preemptible"] = "non-preemptible"
 Preemptibility = Literal["", "preemptible", "non-preemptible"]
 """What an owner, a pod or a PodGroup says; empty: its priority decides."""
+
+
+class PriorityClass(Wire):
+    """For reading: its value."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    value: int = 0
 
 
 def is_preemptible(priority: int, stated: str = "") -> bool:

@@ -7,24 +7,25 @@ tried out for the cost of what it changes, however large the fleet is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core import charging, fleet_record
 from apportion.core.catalog import Catalog
-from apportion.core.disruption_budgets import NO_BUDGETS, Budgets
+from apportion.core.evictions.disruption_budgets import NO_BUDGETS, Budgets
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.groups import Gang
-from apportion.core.holdings import Holding, Holdings
-from apportion.core.journal import Journal, Mark
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState, SavedNode
+from apportion.core.queues import charging
 from apportion.core.queues.accounts import Accounts
-from apportion.core.recent_changes import RecentChanges
+from apportion.core.records import fleet_record
+from apportion.core.records.holdings import Holding, Holdings
+from apportion.core.records.journal import Journal, Mark
+from apportion.core.records.label_counts import LabelCounts
+from apportion.core.records.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
 
 __all__ = [
@@ -71,7 +72,7 @@ class Fleet:
         self.gpu_changes = 0  # grows with every change of a node's GPUs
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
         self.log: RecentChanges[NodeName] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
-        self._apart_label_counts: Counter[str] = Counter()
+        self._label_counts = LabelCounts()
         self._reservation_owners: dict[str, set[str]] = {}  # owners -> keys of their reservations
         self._holdings = Holdings()
         self._journal = Journal()
@@ -163,6 +164,14 @@ class Fleet:
         state = self.nodes[node]
         self._note(self._restore_pod, state.pods[uid], node, state.devices_of(uid))
         self._drop_pod(uid)
+
+    def take_away(self, uid: PodUID) -> None:
+        """A pod with its slices and shares."""
+        for held in self.slices_of(uid):
+            self.remove_slice(held.key)
+        for share in self.shares_of(uid):
+            self.remove_share(share.key)
+        self.remove_pod(uid)
 
     def set_devices(self, node: NodeName, devices: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> None:
         """Which GPUs pods of a node hold by the kubelet's record: whole, or as a reservation for pods that share them.
@@ -389,7 +398,7 @@ class Fleet:
             self.releasing.add(request.uid)
         if request.rules.anti_affinity:
             self.apart[request.uid] = node
-            self._count_apart_labels(request, 1)
+            self.apart_labels = self._label_counts.change(request, 1)
         for claim in request.volume_claims:
             self.volume_users.setdefault(f"{request.namespace}/{claim}", set()).add(request.uid)
         self.group_pods.setdefault(request.group_key, {})[request.uid] = None
@@ -399,7 +408,7 @@ class Fleet:
         state = self.nodes[self.pod_nodes.pop(uid)]
         request = state.remove_pod(uid)
         if self.apart.pop(uid, None) is not None:
-            self._count_apart_labels(request, -1)
+            self.apart_labels = self._label_counts.change(request, -1)
         for claim in request.volume_claims:
             users = self.volume_users[f"{request.namespace}/{claim}"]
             users.discard(uid)
@@ -421,14 +430,6 @@ class Fleet:
         node = self.pod_nodes.get(PodUID(record.owner))
         if node is not None:
             self._charge(self.nodes[node].pods[PodUID(record.owner)])
-
-    def _count_apart_labels(self, request: Request, number: int) -> None:
-        for term in request.rules.anti_affinity:
-            for key in term.label_selector.keys if term.label_selector is not None else ():
-                self._apart_label_counts[key] += number
-        keys = frozenset(key for key, count in self._apart_label_counts.items() if count)
-        if keys != self.apart_labels:
-            self.apart_labels = keys
 
     def _mark_releasing(self, uid: PodUID, releasing: bool) -> None:  # noqa: FBT001
         if releasing:

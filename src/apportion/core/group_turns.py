@@ -20,7 +20,7 @@ from apportion.core.refusals import Refusal
 _PROBLEMS = {
     Problem.UNKNOWN: (Code.NO_QUEUE, "{}"),
     Problem.NOT_A_LEAF: (Code.NOT_A_LEAF, "{}"),
-    Problem.MISSING_PARENT: (Code.BROKEN_QUEUE, "{} is below a queue that does not exist"),
+    Problem.NO_PARENT: (Code.BROKEN_QUEUE, "{} is below a queue that does not exist"),
     Problem.CYCLE: (Code.BROKEN_QUEUE, "{} is its own ancestor"),
 }
 

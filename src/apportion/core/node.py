@@ -11,7 +11,7 @@ from apportion.apis.noderules import HostPort
 from apportion.apis.request import Request
 from apportion.core.fleet_facts import GpuFacts, NodeFacts, Reservation
 from apportion.core.ledger import GpuLedger
-from apportion.core.recent_changes import RecentChanges
+from apportion.core.records.recent_changes import RecentChanges
 
 CPU = "cpu"
 MEMORY = "memory"

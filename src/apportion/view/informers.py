@@ -13,15 +13,23 @@ from typing import Any
 from apportion.apis import kinds
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.custom_resources.pod_groups import PodGroup
+from apportion.apis.custom_resources.queues import Queue
+from apportion.apis.disruption_budgets import PodDisruptionBudget
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
+from apportion.apis.priorities import PriorityClass
 from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
+from apportion.view.optional_informers import Burst, OptionalInformer
+from apportion.view.owner_informers import OwnerInformers
 from apportion.view.view import View
+
+Source = Informer[Any] | OptionalInformer
 
 BY_POD, BY_NODE, BY_UID = "pod", "node", "uid"
 
@@ -43,6 +51,7 @@ class Informers:
         accelerators: Informer[NodeAccelerator] | None = None,
         only_namespace: str | None = None,
     ) -> None:
+        self._view = view
         self._given: tuple[Informer[Any] | None, ...] = (nodes, namespaces, accelerators)
         self.namespaces = Informer(client, kinds.NAMESPACES, into=Bare) if namespaces is None else namespaces
         self.nodes = Informer(client, kinds.NODES, into=Node) if nodes is None else nodes
@@ -71,10 +80,25 @@ class Informers:
         self.volume_claims = Informer(
             client, kinds.PERSISTENT_VOLUME_CLAIMS, into=PersistentVolumeClaim, namespace=only_namespace
         )
+        self.queues = Informer(client, kinds.QUEUES, into=Queue)
+        self.pod_groups = Informer(client, kinds.POD_GROUPS, into=PodGroup, namespace=only_namespace)
+        self.priority_classes = Informer(client, kinds.PRIORITY_CLASSES, into=PriorityClass)
+        self.budgets = Informer(
+            client, kinds.POD_DISRUPTION_BUDGETS, into=PodDisruptionBudget, namespace=only_namespace
+        )
         self.volumes = Informer(client, kinds.PERSISTENT_VOLUMES, into=PersistentVolume)
         self.storage_classes = Informer(client, kinds.STORAGE_CLASSES, into=StorageClass)
-        self._not_readable: list[Informer[Any]] = []
+        self._not_readable: list[Source] = []
         self._storage: tuple[Informer[Any], ...] = (self.storage_classes, self.volumes, self.volume_claims)
+        self._queue_changes = Burst(view.queues.all_changed)
+        objects = view.group_objects
+        self.optional = (
+            OptionalInformer(client, self.queues),
+            OptionalInformer(client, self.priority_classes, on_known=objects.priority_classes_known),
+            OptionalInformer(client, self.pod_groups, namespace=only_namespace, on_known=objects.pod_groups_known),
+            OptionalInformer(client, self.budgets, namespace=only_namespace, silent=True),
+        )
+        self._owners = OwnerInformers(client, view, self.pods, only_namespace=only_namespace)
         self._feed(view)
 
     def _feed(self, view: View) -> None:
@@ -89,33 +113,55 @@ class Informers:
         self.accelerators.on_change(view.accelerators.changed)
         self.claims.on_change(view.claims.changed)
         self.pods.on_change(view.pods.changed)
+        self.queues.on_change(self._queue_changes.changed)
+        self.pod_groups.on_change(view.group_objects.pod_group_changed)
+        self.priority_classes.on_change(view.group_objects.priority_class_changed)
+        self.budgets.on_change(view.budgets.changed)
 
     @property
-    def all(self) -> tuple[Informer[Any], ...]:
+    def all(self) -> tuple[Source | OwnerInformers, ...]:
         """Those that were made here, in the order in which they are best read."""
-        used = (self.namespaces, *self._storage, self.nodes, self.accelerators, self.claims, self.pods)
-        return tuple(informer for informer in used if not any(informer is each for each in self._given))
+        return (*self._sources, self._owners)
+
+    @property
+    def _sources(self) -> tuple[Source, ...]:
+        used: tuple[Source, ...] = (
+            self.namespaces,
+            *self._storage,
+            *self.optional,
+            self.nodes,
+            self.accelerators,
+            self.claims,
+            self.pods,
+        )
+        return tuple(source for source in used if not any(source is each for each in self._given))
 
     async def load(self) -> None:
         """Read everything once, without following; raises what the server says against it."""
-        for informer in self.all:
-            await informer.load()
+        for source in self._sources:
+            await source.load()
+            self._queue_changes.flush()
+        await self._owners.load()
 
     async def load_readable(self) -> tuple[str, ...]:
         """Read once what the user may read; returns the resources that the user may not list."""
         self._not_readable = []
-        for informer in self.all:
+        for source in self._sources:
             try:
-                await informer.load()
+                await source.load()
             except errors.Forbidden:
-                self._not_readable.append(informer)
-        return tuple(informer.kind.plural for informer in self._not_readable)
+                self._not_readable.append(source)
+            self._queue_changes.flush()
+        await self._owners.load()
+        hidden = tuple(source.kind.plural for source in self._not_readable)
+        self._view.queues.hidden = kinds.QUEUES.plural in hidden
+        return hidden
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Follow the cluster as long as the block lasts; without what `load_readable` could not read."""
-        followed = [informer for informer in self.all if informer not in self._not_readable]
-        tasks = [asyncio.create_task(informer.run()) for informer in followed]
+        followed = [source for source in self.all if source not in self._not_readable]
+        tasks = [asyncio.create_task(source.run()) for source in followed]
         try:
             yield
         finally:

@@ -20,7 +20,7 @@ from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import POLICIES, Request
 from apportion.core.catalog import Catalog, Model, check
-from apportion.core.disruption_budgets import NO_BUDGETS, Budgets
+from apportion.core.evictions.disruption_budgets import NO_BUDGETS, KnownBudgets, as_known
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
 from apportion.core.groups import Gang
@@ -88,7 +88,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     reservations: tuple[Reservation, ...] = ()
     queues: tuple[_Queue, ...] = ()
     gangs: tuple[Gang, ...] = ()
-    budgets: Budgets = NO_BUDGETS
+    budgets: KnownBudgets = NO_BUDGETS
     namespaces: dict[str, dict[str, str]] = {}
     storage: Storage | None = None
     sharing: bool = True
@@ -120,7 +120,7 @@ def save_fleet(fleet: Fleet, waiting: Sequence[Request] = (), policy: Policy | N
         reservations=tuple(fleet.reservations[key] for key in sorted(fleet.reservations)),
         queues=tuple(_saved_queue(queue) for queue in fleet.accounts.tree.queues.values()),
         gangs=tuple(fleet.gangs[key] for key in sorted(fleet.gangs)),
-        budgets=fleet.budgets,
+        budgets=as_known(fleet.budgets, fleet.pod_nodes),
         namespaces={name: dict(labels) for name, labels in fleet.namespaces.items()},
         storage=fleet.storage,
         sharing=fleet.sharing,

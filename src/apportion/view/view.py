@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from apportion.apis.identities import NodeName
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.installation import Installation
+from apportion.apis.owner_kinds import table
+from apportion.apis.owner_kinds.table import OwnerKinds
+from apportion.apis.pods import Pod
 from apportion.cluster import clock
 from apportion.core.catalog import Catalog
 from apportion.core.fleet import Fleet
 from apportion.view.accelerators import Accelerators
 from apportion.view.assumptions import Assumptions
+from apportion.view.budgets import Budgets
 from apportion.view.change_log import ChangeLog
 from apportion.view.claims import Claims
+from apportion.view.groups.group_objects import GroupObjects
+from apportion.view.groups.groups import Groups
+from apportion.view.groups.owners import Owners
 from apportion.view.namespaces import Namespaces
 from apportion.view.nodes import Nodes
 from apportion.view.pods import Pods
+from apportion.view.queues import Queues
 from apportion.view.volumes import Volumes
 from apportion.view.waiting import WaitingPods
 
@@ -24,7 +32,7 @@ class View:
     """Tell it of objects by `view.KIND.changed(old, new)`, in any order; decide on `view.fleet`.
 
     `volumes` False: volumes are not followed, and do not affect decisions. `reservation_namespace` is that of the
-    installation.
+    installation. `owner_kinds` says how the pods of each kind of owner are grouped.
     """
 
     def __init__(
@@ -33,6 +41,7 @@ class View:
         *,
         reservation_namespace: str = Installation.reservation_namespace,
         volumes: bool = True,
+        owner_kinds: OwnerKinds | None = None,
         now: Callable[[], float] = clock.elapsed,
     ) -> None:
         self.fleet = Fleet(catalog or Catalog.shipped(), reservation_namespace=reservation_namespace)
@@ -45,7 +54,12 @@ class View:
         self.accelerators = Accelerators(self.fleet, self.changes)
         self.nodes = Nodes(self.fleet, self.changes, self.accelerators)
         self.claims = Claims(self.fleet, self.changes, self.assumptions)
-        self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions)
+        pods: dict[PodUID, Pod] = {}
+        self.queues = Queues(self.fleet, self.changes)
+        self.budgets = Budgets(self.changes, pods)
+        self.groups = Groups(self.fleet, Owners(owner_kinds or table.shipped(), pods), now)
+        self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions, self.groups, pods)
+        self.group_objects = GroupObjects(self.groups, self.pods)
 
     def ready(self, node: NodeName) -> bool:
         """The agent of this node makes slices now."""

@@ -11,8 +11,11 @@ from apportion.view.requests import Reading
 
 
 class WaitingPod(NamedTuple):
+    """`held`: its owners are not known yet, so nothing can be decided about it for a moment."""
+
     pod: Pod
     reading: Reading
+    held: bool = False
 
 
 Listener = Callable[[PodUID, WaitingPod | None], None]
@@ -35,17 +38,28 @@ class WaitingPods:
         return self._pods.get(uid)
 
     def on_change(self, listener: Listener) -> None:
-        """Call `listener(uid, pod)` when a pod begins to wait or asks for something else; None: it waits no longer."""
+        """Call `listener(uid, pod)` when a pod begins to wait or asks for something else; None: it waits no longer.
+
+        Listeners do not hear of pods that are held back.
+        """
         self._listeners.append(listener)
         for uid, waiting in list(self._pods.items()):
-            listener(uid, waiting)
+            if not waiting.held:
+                listener(uid, waiting)
 
     def add(self, uid: PodUID, waiting: WaitingPod) -> None:
+        before = self._pods.get(uid)
         self._pods[uid] = waiting
-        for listener in self._listeners:
-            listener(uid, waiting)
+        if not waiting.held:
+            self._tell(uid, waiting)
+        elif before is not None and not before.held:
+            self._tell(uid, None)
 
     def remove(self, uid: PodUID) -> None:
-        if self._pods.pop(uid, None) is not None:
-            for listener in self._listeners:
-                listener(uid, None)
+        before = self._pods.pop(uid, None)
+        if before is not None and not before.held:
+            self._tell(uid, None)
+
+    def _tell(self, uid: PodUID, waiting: WaitingPod | None) -> None:
+        for listener in self._listeners:
+            listener(uid, waiting)

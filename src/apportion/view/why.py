@@ -14,16 +14,17 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import group_decision, refusals
+from apportion.core import group_decision, group_turns, refusals
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
+from apportion.core.queues.turns import Turn
 from apportion.core.reasons import Code, Layer
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from apportion.view import not_admitted, rejections
 from apportion.view.pods import message_of
-from apportion.view.requests import read
+from apportion.view.requests import Reading, read
 from apportion.view.view import View
 
 
@@ -59,18 +60,22 @@ class Answer:
 def answer(view: View, pod: Pod, policy: Policy) -> Answer:
     """What keeps this pod from running, as the cluster is now."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    known = _from_pod(key, pod, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
+    reading = view.groups.read(pod).reading
+    known = _from_pod(key, pod, reading, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
     if known is not None and known.state is PodState.FOREIGN:
         never_admitted = not_admitted.sentence(view, pod)
         if never_admitted:
             known = replace(known, sentence=never_admitted, layer=Layer.ADMISSION)
-    return replace(known or _decided_now(view, key, pod, policy), told="" if pod.spec.node_name else message_of(pod))
+    if known is None:
+        assert reading.request is not None
+        known = _decided_now(view, key, pod, reading.request, policy)
+    return replace(known, told="" if pod.spec.node_name else message_of(pod))
 
 
 def reported(pod: Pod, event: str, note: str) -> Answer:
     """The answer for a reader who sees only the pod and its newest event about scheduling (empty: none)."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    known = _from_pod(key, pod, ())
+    known = _from_pod(key, pod, read(pod), ())
     if known is not None:
         return replace(known, sentence=_with_event(known, event), note=note)
     said = message_of(pod) or event
@@ -82,7 +87,7 @@ def _with_event(known: Answer, event: str) -> str:
     return f"{known.sentence} {event}".strip() if known.state is PodState.FOREIGN else known.sentence
 
 
-def _from_pod(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer | None:
+def _from_pod(key: str, pod: Pod, reading: Reading, slices: tuple[AllocationClaim, ...]) -> Answer | None:
     """What the pod alone tells; None if its scheduler has to decide."""
     if pod.terminal:
         sentence = rejections.sentence(pod) or f"The pod has terminated ({pod.status.phase})."
@@ -94,22 +99,21 @@ def _from_pod(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer
     if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
         sentence = f"The pod belongs to the scheduler {pod.spec.scheduler_name!r}, not to Apportion."
         return Answer(key, PodState.FOREIGN, sentence)
-    request, problem = read(pod)
+    request, problem = reading
     if request is None or problem is not None:
         invalid = refusals.of_pod(request or _unread(pod), Code.INVALID, str(problem))
         return Answer(key, PodState.INVALID, messages.of(invalid), invalid.layer)
     return None
 
 
-def _decided_now(view: View, key: str, pod: Pod, policy: Policy) -> Answer:
-    request, _ = read(pod)
-    assert request is not None
+def _decided_now(view: View, key: str, pod: Pod, request: Request, policy: Policy) -> Answer:
     outcome = _decided(view, request, policy)
     attempt = messages.attempt_in(message_of(pod)) if isinstance(outcome, Statement) else None
     if attempt is not None:  # the place is there, and only the scheduler knows why it could not be given
         return Answer(key, PodState.WAITING, message_of(pod), attempt.row.layer)
     if isinstance(outcome, Statement):
-        return Answer(key, PodState.FITS, f"Node {outcome.node} is available for the pod.", node=outcome.node)
+        node = next(bind.node for bind in outcome.binds if bind.uid == request.uid)
+        return Answer(key, PodState.FITS, f"Node {node} is available for the pod.", node=node)
     state = PodState.GATED if request.gated else PodState.WAITING
     return Answer(key, state, messages.of(outcome), outcome.layer, refusal=outcome)
 
@@ -130,8 +134,28 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
 
 def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusal:
     """The scheduler's decision, taken back at once."""
+    group = Group.of(request, key=request.group_key)
+    if not request.gated and not view.queues.hidden:
+        turn = group_turns.next_turn(view.fleet, _waiting_with(view, request))
+        refusal = turn if isinstance(turn, Refusal) else group_turns.stopped(view.fleet, turn)
+        if refusal is not None:
+            return refusal
+        assert isinstance(turn, Turn)
+        if request.uid in turn.group.uids:
+            group = turn.group
     mark = view.fleet.checkpoint()
     try:
-        return group_decision.decide(view.fleet, Group.of(request), policy)
+        return group_decision.decide(view.fleet, group, policy)
     finally:
         view.fleet.rollback(mark)
+
+
+def _waiting_with(view: View, request: Request) -> list[Request]:
+    """The pods of its group that wait to be placed, itself included."""
+    found = {request.uid: request}
+    for uid in view.groups.members.of(request.group_key):
+        waiting = view.waiting.get(uid)
+        other = waiting.reading.request if waiting is not None and waiting.reading.problem is None else None
+        if other is not None and not other.gated:
+            found.setdefault(uid, other)
+    return list(found.values())

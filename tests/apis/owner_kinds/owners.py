@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import yaml
 
 from apportion.apis.owner_kinds import grouping, table
@@ -18,7 +20,19 @@ def owner(text: str) -> Json:
 
 
 def member(*chain: str | Json, configuration: str = "", **labels: str) -> PodMembership:
-    """The group of a pod with these labels whose owners these are."""
+    """The group of a pod with these labels whose owners these are; the fields that are kept of them say the same."""
     kinds = table.shipped().extended(configuration) if configuration else table.shipped()
     owners = [owner(each) if isinstance(each, str) else each for each in chain]
-    return grouping.membership(owners, labels, kinds)
+    found = grouping.membership(owners, labels, kinds)
+    from_kept = grouping.membership([kept(each, kinds) for each in owners], labels, kinds)
+    assert replace(from_kept, owner=None) == replace(found, owner=None)
+    return found
+
+
+def kept(body: Json, kinds: table.OwnerKinds) -> Json:
+    """What a cache holds of an owner."""
+    group, _, _ = str(body.get("apiVersion", "")).rpartition("/")
+    if (group, body["kind"]) not in kinds:
+        return body
+    found: Json = msgspec.json.decode(msgspec.json.encode(body), type=kinds.owner_type(group, body["kind"]))
+    return found

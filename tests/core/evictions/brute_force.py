@@ -144,7 +144,8 @@ def _preemptible(problem: Problem, chosen: Sequence[Victim]) -> bool:
     if any(each.queue != problem.taker or priorities[each.group] >= problem.priority for each in chosen):
         return False
     queue, more = problem.queues[problem.taker], sum(problem.wants) - sum(each.milli for each in chosen)
-    return more <= 0 or queue.used + more <= queue.share
+    others = [each for each in problem.queues.values() if each.name != queue.name]
+    return more <= 0 or queue.used + more <= queue.share or all(each.used >= each.share for each in others)
 
 
 def _fits(problem: Problem, gone: Sequence[Victim]) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
-from apportion.core.disruption_budgets import Budgets
+from apportion.core.evictions.disruption_budgets import KnownBudgets
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Gang, Subgroup
 from apportion.core.policies import Policy
@@ -56,7 +56,7 @@ class Stream:
             if self._allowed:
                 choices = [(), (), ("default/x",), ("default/y",), ("default/x", "default/y")]
                 self._budgets[pod.uid] = rng.choice(choices)
-        self.fleet.budgets = Budgets(self._allowed, self._budgets)
+        self.fleet.budgets = KnownBudgets(self._allowed, self._budgets)
 
     def end(self) -> None:
         """All pods of a random group end."""
@@ -64,11 +64,7 @@ class Stream:
             return
         key = self.rng.choice(sorted(self.fleet.group_pods))
         for uid in list(self.fleet.group_pods[key]):
-            for held in self.fleet.slices_of(uid):
-                self.fleet.remove_slice(held.key)
-            for share in self.fleet.shares_of(uid):
-                self.fleet.remove_share(share.key)
-            self.fleet.remove_pod(uid)
+            self.fleet.take_away(uid)
         for pod in [pod for pod in self.simulation.pending.values() if pod.group_key == key]:
             del self.simulation.pending[pod.uid]
 

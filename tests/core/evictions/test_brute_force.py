@@ -10,7 +10,7 @@ import pytest
 
 from apportion.apis.request import Request
 from apportion.core import group_decision, group_turns
-from apportion.core.disruption_budgets import Budgets
+from apportion.core.evictions.disruption_budgets import KnownBudgets, as_known
 from apportion.core.groups import Group
 from apportion.core.statement import Statement
 from tests.core.evictions import brute_force, worlds
@@ -108,7 +108,7 @@ def random_world(rng: random.Random) -> tuple[World, Group, dict[str, int]]:
         if budgeted:
             for member in members:
                 budgets[member.uid] = rng.choice([(), (), ("default/x",), ("default/y",), ("default/x", "default/y")])
-    world.fleet.budgets = Budgets({"default/x": rng.randint(0, 2), "default/y": 1} if budgeted else {}, budgets)
+    world.fleet.budgets = KnownBudgets({"default/x": rng.randint(0, 2), "default/y": 1} if budgeted else {}, budgets)
     size = rng.choice([1, 1, 1, 2])
     asks = [_ask(rng)] * size
     taker_queue, priority = rng.choice(names), rng.choice([50, 75, 100])
@@ -162,8 +162,16 @@ def as_problem(world: World, taker: Group, minimums: dict[str, int]) -> brute_fo
         quota = queues[first.queue].quota
         if 0 <= quota < held_fixed:
             victims, devices = [], {}
+    allowed = dict(as_known(fleet.budgets, fleet.pod_nodes).disruptions)
     return brute_force.Problem(
-        devices, tuple(victims), minimums, queues, dict(fleet.budgets.allowed), first.queue, first.priority, wants
+        devices,
+        tuple(victims),
+        minimums,
+        queues,
+        allowed,
+        first.queue,
+        first.priority,
+        wants,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from apportion.apis.identities import QueueName
+from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
 from apportion.core import group_decision, group_turns
 from apportion.core.evictions import room, trials
@@ -153,7 +153,7 @@ def _check_budgets(fleet: Fleet, about: str) -> None:
         assert len(fleet.budgets.of(uid)) < 2, f"{about}: {uid} is under two budgets"
         asked.update(fleet.budgets.of(uid))
     for budget, count in asked.items():
-        assert count <= fleet.budgets.allowed.get(budget, 0), f"{about}: {count} pods of {budget}"
+        assert count <= fleet.budgets.allowed(budget), f"{about}: {count} pods of {budget}"
 
 
 def _units(
@@ -164,10 +164,13 @@ def _units(
     for pod in gone:
         by_group.setdefault(pod.group_key, []).append(pod)
     for key, pods in by_group.items():
-        if len(pods) == len([uid for uid in groups[key] if uid not in leaving]) and fleet.gangs[key].minimum > 0:
-            yield pods
-        else:
-            yield from ([pod] for pod in pods)
+        yield pods
+        gang, running = fleet.gangs[key], [uid for uid in groups[key] if uid not in leaving]
+        for pod in pods:
+            stay = [uid for uid in running if uid == pod.uid or uid not in {each.uid for each in pods}]
+            parts = Counter(fleet.nodes[fleet.pod_nodes[PodUID(uid)]].pods[PodUID(uid)].subgroup for uid in stay)
+            if len(stay) >= gang.minimum and all(parts[each.name] >= each.minimum for each in gang.subgroups):
+                yield [pod]
 
 
 def _fits_without(
@@ -188,7 +191,7 @@ def _fits_without(
         return False
     with trials.trial(fleet):
         for uid in [*fleet.releasing, *(pod.uid for pod in gone if pod.uid not in stay)]:
-            trials.remove(fleet, uid)
+            fleet.take_away(uid)
         for pod in (*group.members, *moved):
             place = best_placement(fleet, pod, policy, plain=True)
             if place is None:

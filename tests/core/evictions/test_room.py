@@ -6,7 +6,7 @@ import pytest
 
 from apportion.apis.identities import NodeName
 from apportion.core import group_decision, group_turns
-from apportion.core.disruption_budgets import Budgets
+from apportion.core.evictions.disruption_budgets import KnownBudgets
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.groups import Subgroup
 from apportion.core.operations import Evict, ObjectKind, Reserve
@@ -122,14 +122,14 @@ def test_q06_nothing_is_moved_where_the_queue_would_exceed_its_limit() -> None:
 @pytest.mark.parametrize(
     ("budgets", "gone"),
     [
-        (Budgets({"default/x": 0}, {uid("a1"): ("default/x",)}), ["a0"]),
-        (Budgets({"default/x": 1}, {uid("a1"): ("default/x",)}), ["a1"]),
-        (Budgets({"default/x": 5, "default/y": 5}, {uid("a1"): ("default/x", "default/y")}), ["a0"]),
-        (Budgets({"default/x": 0}, {uid("a0"): ("default/x",), uid("a1"): ("default/x",)}), []),
+        (KnownBudgets({"default/x": 0}, {uid("a1"): ("default/x",)}), ["a0"]),
+        (KnownBudgets({"default/x": 1}, {uid("a1"): ("default/x",)}), ["a1"]),
+        (KnownBudgets({"default/x": 5, "default/y": 5}, {uid("a1"): ("default/x", "default/y")}), ["a0"]),
+        (KnownBudgets({"default/x": 0}, {uid("a0"): ("default/x",), uid("a1"): ("default/x",)}), []),
     ],
     ids=["used up", "allows one", "two budgets", "protects all"],
 )
-def test_q07_a_victim_that_a_budget_protects_is_not_planned_for(budgets: Budgets, gone: list[str]) -> None:
+def test_q07_a_victim_that_a_budget_protects_is_not_planned_for(budgets: KnownBudgets, gone: list[str]) -> None:
     world = full()
     world.fleet.budgets = budgets
     assert evicted(world.plan(world.wait(world.request("b0", "b", gpus=1)))) == gone
@@ -137,7 +137,7 @@ def test_q07_a_victim_that_a_budget_protects_is_not_planned_for(budgets: Budgets
 
 def test_q07_plans_of_one_cycle_share_what_a_budget_allows() -> None:
     world = full(queue("a", 0, weight=0), queue("b", 4), gpus=4)
-    world.fleet.budgets = Budgets({"default/x": 1}, {uid(f"a{number}"): ("default/x",) for number in range(4)})
+    world.fleet.budgets = KnownBudgets({"default/x": 1}, {uid(f"a{number}"): ("default/x",) for number in range(4)})
     groups = [world.wait(world.request(f"b{number}", "b", gpus=1)) for number in range(3)]
     running = RunningGroups(world.fleet)
     assert [len(evicted(world.plan(group, running=running))) for group in groups] == [1, 0, 0]
@@ -148,7 +148,7 @@ def test_q07_moved_pods_count_for_their_budgets() -> None:
     world = World({"n0": 3, "n1": 2}, [queue("a", 9)])
     world.run(world.request("big", "a", gpus=2, owner="job-big"), "n0")
     world.run(world.request("small", "a", gpus=1, owner="job-small"), "n1")
-    world.fleet.budgets = Budgets({"default/x": 0}, {uid("small"): ("default/x",)})
+    world.fleet.budgets = KnownBudgets({"default/x": 0}, {uid("small"): ("default/x",)})
     assert world.plan(world.wait(world.request("x", "a", gpus=2))) is None
 
 
@@ -165,7 +165,7 @@ def test_q07_a_gang_with_a_pod_that_a_budget_protects_stays() -> None:
     for number in range(2):
         world.run(world.request(f"g{number}", "a", gpus=1, group="gang"), f"n{number}")
     world.gang("default/gang", 2)
-    world.fleet.budgets = Budgets({"default/x": 0}, {uid("g0"): ("default/x",)})
+    world.fleet.budgets = KnownBudgets({"default/x": 0}, {uid("g0"): ("default/x",)})
     assert world.plan(world.wait(world.request("b0", "b", gpus=1))) is None
 
 

@@ -61,8 +61,12 @@ class QueueResources(Wire):
     gpu: Annotated[
         QueueResource, Meta(description="In GPUs. Fractions are allowed; they are rounded down to 0.001.")
     ] = msgspec.field(default_factory=QueueResource)
-    cpu: Annotated[QueueResource, Meta(description="In millicores.")] = msgspec.field(default_factory=QueueResource)
-    memory: Annotated[QueueResource, Meta(description="In 10^6 bytes.")] = msgspec.field(default_factory=QueueResource)
+    cpu: Annotated[
+        QueueResource | None, Meta(description="In millicores. If cpu is not set, its quota is unlimited.")
+    ] = None
+    memory: Annotated[
+        QueueResource | None, Meta(description="In 10^6 bytes. If memory is not set, its quota is unlimited.")
+    ] = None
 
 
 class QueueSpec(Wire):
@@ -141,6 +145,10 @@ class QueueSettings:
     reclaim_min_runtime: int | None
 
 
+# CPU and memory: a queue that states GPUs alone must not refuse non-preemptible pods for their CPU.
+_NOT_SET = ResourceSettings(quota=UNLIMITED, limit=UNLIMITED, weight=Fraction(1))
+
+
 def read(queue: Queue) -> QueueSettings:
     """Raises QueueError with field, value and fix."""
     spec, name = queue.spec, queue.metadata.name
@@ -158,7 +166,9 @@ def read(queue: Queue) -> QueueSettings:
     )
 
 
-def _resource(resource: QueueResource, units: int, field: str) -> ResourceSettings:
+def _resource(resource: QueueResource | None, units: int, field: str) -> ResourceSettings:
+    if resource is None:
+        return _NOT_SET
     return ResourceSettings(
         quota=_amount(resource.quota, units, f"{field}.quota"),
         limit=_amount(resource.limit, units, f"{field}.limit"),

@@ -21,7 +21,8 @@ from apportion.apis.priorities import NON_PREEMPTIBLE, PREEMPTIBLE, TRAIN
 
 Json = Mapping[str, Any]
 
-_LONGEST_NAME = 63
+_LONGEST_NAME, _LONGEST_OBJECT_NAME = 63, 253
+_UNNAMED = "unnamed"
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
 
 
@@ -101,9 +102,18 @@ def groups_of(owner: Json, row: OwnerKind) -> OwnerGroups:
     return OwnerGroups(row=row, minimum=minimum, subgroups=subgroups)
 
 
+def group_name(found: PodMembership) -> str:
+    """The name of the PodGroup of a pod that has an owner; unique in its namespace."""
+    assert found.owner is not None
+    meta = found.owner["metadata"]
+    unique = f"{meta['uid']}-{subgroup_name(found.part)}" if found.part else meta["uid"]
+    room = _LONGEST_OBJECT_NAME - len(f"pg--{unique}")
+    return f"pg-{meta['name'][:room].rstrip('.-')}-{unique}"
+
+
 def subgroup_name(text: str) -> str:
     """A name as PodGroups allow it: frameworks write `Worker` in the spec and `worker` in labels."""
-    return _NOT_IN_NAME.sub("-", text.lower()).strip("-")[:_LONGEST_NAME]
+    return _NOT_IN_NAME.sub("-", text.lower()).strip("-")[:_LONGEST_NAME] or _UNNAMED
 
 
 def _member(

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -45,7 +46,7 @@ Shape = Literal["object", "list", "map"]
 
 _STEP = re.compile(r"(?:^|\.)(?P<field>[A-Za-z0-9_-]+)|\[(?P<key>[^\[\]]*)\]", re.ASCII)
 _PATH = r"^[A-Za-z0-9_-]+(\[[^\[\]]*\])*(\.[A-Za-z0-9_-]+(\[[^\[\]]*\])*)*$"
-_EACH = ""
+EACH = "[]"
 
 Path = Annotated[str, Meta(pattern=_PATH)]
 
@@ -124,17 +125,22 @@ def parse(text: str) -> tuple[OwnerKind, ...]:
     return rows
 
 
+@cache
+def steps(path: str) -> tuple[str, ...]:
+    """The fields of a path, EACH for the elements of a list."""
+    return tuple(step["field"] if step["key"] is None else step["key"] or EACH for step in _STEP.finditer(path))
+
+
 def find(path: str, value: Any) -> Iterator[Any]:
     """Everything that a path leads to; null and missing fields lead nowhere."""
     found = [value]
-    for step in _STEP.finditer(path):
-        field = step["field"] if step["key"] is None else step["key"]
+    for field in steps(path):
         found = [inner for each in found for inner in _inside(each, field)]
     yield from found
 
 
 def _inside(value: Any, field: str) -> Iterator[Any]:
-    if field == _EACH:
+    if field == EACH:
         yield from value if isinstance(value, list) else ()
     elif isinstance(value, Mapping) and value.get(field) is not None:
         yield value[field]

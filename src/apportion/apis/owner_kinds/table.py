@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from apportion.apis.owner_kinds import rows
+from apportion.apis.owner_kinds import owner_types, rows
 from apportion.apis.owner_kinds.rows import Condition, OwnerKind
 
 Json = Mapping[str, Any]
@@ -21,6 +21,13 @@ class OwnerKinds:
         self._rows: dict[tuple[str, str], list[OwnerKind]] = {}
         for row in entries:
             self._rows.setdefault((row.group, row.kind), []).append(row)
+        labels = ((row.label, *row.subgroup_labels) for found in self._rows.values() for row in found)
+        self.pod_labels = tuple(sorted({label for each in labels for label in each if label}))
+        """The labels of pods that say to which group and subgroup of their owner they belong."""
+
+    def __contains__(self, kind: tuple[str, str]) -> bool:
+        """API group and kind."""
+        return kind in self._rows
 
     def of(self, owner: Json) -> OwnerKind | None:
         """The row for an object; None if its kind is not in the table."""
@@ -34,6 +41,10 @@ class OwnerKinds:
         """The plural under which the API serves a kind; None if the kind is not in the table."""
         found = self._rows.get((group, kind))
         return found[0].resource if found else None
+
+    def owner_type(self, group: str, kind: str) -> Any:
+        """The type to decode owners of a kind into: the fields that its rows read."""
+        return owner_types.owner_type(tuple(self._rows[group, kind]))
 
     def kinds(self) -> list[tuple[str, str, str]]:
         """API group, kind and plural of every kind, sorted."""

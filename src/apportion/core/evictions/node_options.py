@@ -277,7 +277,7 @@ class NodeOptions:
         with trials.trial(self._fleet):
             trials.clear(self._fleet, node)
             for pod in without:
-                trials.remove(self._fleet, pod.uid)
+                self._fleet.take_away(pod.uid)
             if Checks(self._fleet, self._request).against(node) is not None:
                 return None
             return placement(node, self._request, self._policy)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core.evictions.eviction_reasons import EvictionReasons
+from apportion.core.evictions.nominations import reservation_key
 from apportion.core.evictions.plans import Plan
 from apportion.core.evictions.rules import Moves, Preemption, Reclaim, Rules, Taker
 from apportion.core.evictions.running_groups import RunningGroups
@@ -19,7 +20,7 @@ from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
 from apportion.core.group_turns import needed, wanted
 from apportion.core.groups import Group, successor_key
-from apportion.core.operations import Evict, Operation, Reserve
+from apportion.core.operations import Evict, KeepPlace, Operation, Reserve
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.policies import Policy
 from apportion.core.queues.accounts import Charge
@@ -37,6 +38,7 @@ def make_room(fleet: Fleet, group: Group, policy: Policy, shares: Shares, runnin
     """
     if fleet.reserves_for(group.key):
         return None
+    running.follow()
     first = group.members[0]
     taker = Taker(group.key, first.queue, group.priority, needed(fleet, group.members))
     for rules in _rules(fleet, shares, taker, running):
@@ -61,10 +63,10 @@ def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterato
     gone: dict[NodeName, list[PodUID]] = {}
     for pod in plan.evicted:
         gone.setdefault(pod.node, []).append(pod.uid)
-    places = [_reserve(fleet, request, place, group.key, gone) for request, place in plan.placements]
+    places = [Reserve(pod, _reservation(fleet, pod, place, group.key, gone)) for pod, place in plan.placements]
     yield from places
     for pod, place in plan.moves:
-        yield _reserve(fleet, pod.request, place, successor_key(pod.request), gone)
+        yield KeepPlace(pod.request, _reservation(fleet, pod.request, place, successor_key(pod.request), gone))
     nominations = tuple(each.confirmed_by for each in places)
     reasons = EvictionReasons(rules, group)
     moved = {pod.uid: place.node for pod, place in plan.moves}
@@ -72,13 +74,13 @@ def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterato
         yield Evict(pod.request, pod.node, reasons.said(pod, moved.get(pod.uid)), nominations)
 
 
-def _reserve(
+def _reservation(
     fleet: Fleet, request: Request, place: NodePlacement, owner: str, gone: dict[NodeName, list[PodUID]]
-) -> Reserve:
+) -> Reservation:
     node = fleet.nodes[place.node]
     leaving = [uid for uid in node.pods if uid in fleet.releasing]
-    reservation = Reservation(
-        key=f"{owner}/{request.uid}",
+    return Reservation(
+        key=reservation_key(request, owner),
         node=place.node,
         resources=request.resources,
         slices=tuple(placement for _, placement in place.slices),
@@ -87,4 +89,3 @@ def _reserve(
         shares=place.shares,
         charge=Charge(request.queue, wanted(fleet, request), not request.preemptible),
     )
-    return Reserve(request, reservation)

@@ -86,13 +86,23 @@ class Preemption:
         return _unless_young(group, _preempt_runtime(self._tree, group.queue), self._now)
 
     def allows_loss(self, lost: Iterable[RunningPod], evicted: Iterable[RunningPod]) -> bool:  # noqa: ARG002
-        """No queue comes to be above its fair share by what is taken, or further above: others would reclaim it."""
+        """No queue gets further above its fair share by it while another waits below its own, and would reclaim it."""
         more = self._taker.need.minus(amounts_of(evicted))
-        for name in self._tree.path(self._taker.queue):
-            used, share = self._accounts.used(name), self._shares.get(name, NOTHING)
-            if any(more[n] > 0 and used[n] + more[n] > share[n] for n in range(len(RESOURCES)) if self._taker.need[n]):
-                return False
-        return True
+        return not any(
+            more[number] > 0 and self._would_be_reclaimed(name, number, more[number])
+            for number in range(len(RESOURCES))
+            for name in self._tree.path(self._taker.queue)
+        )
+
+    def _would_be_reclaimed(self, name: QueueName, number: int, more: int) -> bool:
+        if self._accounts.used(name)[number] + more <= self._shares.get(name, NOTHING)[number]:
+            return False
+        siblings = self._tree.children(self._tree.queues[name].parent) if name in self._tree else ()
+        return any(
+            self._accounts.used(sibling)[number] < self._shares.get(sibling, NOTHING)[number]
+            for sibling in siblings
+            if sibling != name
+        )
 
 
 class Reclaim:

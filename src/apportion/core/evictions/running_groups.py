@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from apportion.apis import names
 from apportion.apis.identities import NodeName, PodUID, QueueName
 from apportion.apis.request import Request
-from apportion.core.disruption_budgets import Allowances
+from apportion.core.evictions.disruption_budgets import Allowances
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Gang
 from apportion.core.queues.amounts import NOTHING, Amounts
@@ -114,6 +114,26 @@ class RunningGroups:
     options: dict[Hashable, Any] = field(default_factory=dict)  # what searches of this cycle keep
 
     def __post_init__(self) -> None:
+        self._seen = 0
+        self._read()
+
+    def follow(self) -> None:
+        """Read everything again if pods ended meanwhile that were victims."""
+        changed = self.fleet.log.since(self._seen)
+        for name in self.on_node if changed is None else changed:
+            node, releasing = self.fleet.nodes.get(name), self.fleet.releasing
+            pods = self.on_node.get(name, ())
+            if node is None or any(pod.uid not in node.pods or pod.uid in releasing for pod in pods):
+                self._read()
+                break
+        self._seen = self.fleet.log.end
+
+    def _read(self) -> None:
+        self.generation += 1
+        self.groups.clear()
+        self.on_node.clear()
+        self.options.clear()
+        self._seen = self.fleet.log.end
         self.budgets = Allowances(self.fleet)
         for key, uids in self.fleet.group_pods.items():
             group = _group(self.fleet, key, uids)

@@ -151,7 +151,7 @@ class Search:
         for pod in more:
             chosen.gone.add(pod.uid)
             if not counted:
-                trials.remove(self._fleet, pod.uid)
+                self._fleet.take_away(pod.uid)
         if placed:
             request, option = placed
             touched.add(option.node)
@@ -251,9 +251,9 @@ class Search:
         placements = []
         with trials.trial(self._fleet):
             for pod in evicted:
-                trials.remove(self._fleet, pod.uid)
+                self._fleet.take_away(pod.uid)
             for uid in list(self._fleet.releasing):
-                trials.remove(self._fleet, uid)
+                self._fleet.take_away(uid)
             for request in self._members:
                 place = self._place(request)
                 if place is None:
@@ -271,7 +271,22 @@ class Search:
             with_moves = Plan(evicted, placements, self._moves(evicted, placements))
             if self._closed(with_moves.lost) is None:  # who is moved still counts for the limits of its queue
                 plan = with_moves
-        return plan if self._rules.allows_loss(plan.lost, plan.evicted) else None
+        if not self._rules.allows_loss(plan.lost, plan.evicted) or self._pays(plan):
+            return None
+        return plan
+
+    def _pays(self, plan: Plan) -> bool:
+        """Somebody goes only so that the rules allow the plan, and not to make room."""
+        if len(plan.evicted) > MOST_PRUNED:
+            return False
+        for left_out in _units(plan.evicted):
+            fewer = tuple(pod for pod in plan.evicted if pod not in left_out)
+            lost = tuple(pod for pod in plan.lost if pod not in left_out)
+            if not fewer or self._rules.allows_loss(lost, fewer):
+                continue
+            if self._closed(lost) is None and self._places(fewer) is not None:
+                return True
+        return False
 
     def _may_move(self, evicted: Iterable[RunningPod]) -> bool:
         """There is anything left that one of them could use."""
@@ -300,7 +315,7 @@ class Search:
             groups.setdefault(pod.group.key, []).append(pod)
         with trials.trial(self._fleet):
             for pod in evicted:
-                trials.remove(self._fleet, pod.uid)
+                self._fleet.take_away(pod.uid)
             for request, place in placements:
                 trials.clear(self._fleet, self._fleet.nodes[place.node])
                 group_decision.assume(self._fleet, request, place)
@@ -336,6 +351,20 @@ class Search:
 
     def _classes(self) -> tuple[object, ...]:
         return tuple(equivalence.request_class(self._fleet, request) for request in self._members)
+
+
+def _units(evicted: Pods) -> list[Pods]:
+    """What can be left out: single pods of groups that keep their minimum, and whole groups."""
+    groups: dict[str, list[RunningPod]] = {}
+    for pod in evicted:
+        groups.setdefault(pod.group.key, []).append(pod)
+    found: list[Pods] = []
+    for pods in groups.values():
+        group, uids = pods[0].group, {pod.uid for pod in pods}
+        found += [(pod,) for pod in pods if group.spared_by(uids - {pod.uid})]
+        if not group.spared_by(uids):
+            found.append(tuple(pods))
+    return found
 
 
 def _unbound(pod: RunningPod) -> Request:

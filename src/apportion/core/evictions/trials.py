@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from apportion.apis.identities import PodUID
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 
@@ -22,14 +21,4 @@ def trial(fleet: Fleet) -> Iterator[None]:
 def clear(fleet: Fleet, node: NodeState) -> None:
     """What is terminating there will be gone."""
     for uid in [uid for uid in node.pods if uid in fleet.releasing]:
-        remove(fleet, uid)
-
-
-def remove(fleet: Fleet, uid: PodUID) -> None:
-    """The pod with all that it holds."""
-    if fleet.holds(uid):
-        for held in fleet.slices_of(uid):
-            fleet.remove_slice(held.key)
-        for share in fleet.shares_of(uid):
-            fleet.remove_share(share.key)
-    fleet.remove_pod(uid)
+        fleet.take_away(uid)

@@ -12,7 +12,7 @@ import msgspec
 from apportion.apis.identities import QueueName
 from apportion.core.queues.fair_shares import DEFAULT_PRIORITY, UNLIMITED
 
-NO_PARENT = QueueName("")
+TOP = QueueName("")
 
 
 class Allowance(NamedTuple):
@@ -30,7 +30,7 @@ class Queue(msgspec.Struct, frozen=True):
     """One queue. The times protect its groups after they started, in seconds; None: the next queue upwards says."""
 
     name: QueueName
-    parent: QueueName = NO_PARENT
+    parent: QueueName = TOP
     priority: int = DEFAULT_PRIORITY
     created: str = ""
     gpu: Allowance = Allowance()
@@ -49,7 +49,7 @@ class Problem(StrEnum):
 
     UNKNOWN = "unknown"
     NOT_A_LEAF = "not a leaf"
-    MISSING_PARENT = "missing parent"
+    NO_PARENT = "missing parent"
     CYCLE = "cycle"
 
 
@@ -68,7 +68,7 @@ class QueueTree:
     def __contains__(self, name: QueueName) -> bool:
         return name in self.queues
 
-    def children(self, name: QueueName = NO_PARENT) -> tuple[QueueName, ...]:
+    def children(self, name: QueueName = TOP) -> tuple[QueueName, ...]:
         """Of a queue; the topmost queues without one."""
         return tuple(self._children.get(name, ()))
 
@@ -89,7 +89,7 @@ class QueueTree:
         top = self.queues[self._paths[name][-1]]
         if not top.parent:
             return None
-        return Problem.CYCLE if top.parent in self.queues else Problem.MISSING_PARENT
+        return Problem.CYCLE if top.parent in self.queues else Problem.NO_PARENT
 
     def _path(self, name: QueueName) -> tuple[QueueName, ...]:
         found = {name: None}

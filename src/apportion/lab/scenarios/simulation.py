@@ -112,10 +112,6 @@ class Simulation:
     def _end_evicted(self) -> None:
         for uid in list(self.fleet.releasing):
             request = self.fleet.nodes[self.fleet.pod_nodes[uid]].pods[uid]
-            for held in self.fleet.slices_of(uid):
-                self.fleet.remove_slice(held.key)
-            for share in self.fleet.shares_of(uid):
-                self.fleet.remove_share(share.key)
-            self.fleet.remove_pod(uid)
+            self.fleet.take_away(uid)
             if request.owner is not None:
                 self.pending[uid] = request

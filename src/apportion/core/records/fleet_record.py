@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from apportion.core.evictions.disruption_budgets import as_known
+
 if TYPE_CHECKING:
     from apportion.core.fleet import Fleet
 
@@ -26,7 +28,7 @@ def of(fleet: Fleet, holdings: dict[str, object]) -> bytes:
         "charges": fleet.accounts.record(),
         "gangs": [fleet.gangs[key] for key in sorted(fleet.gangs)],
         "group pods": [[key, sorted(fleet.group_pods[key])] for key in sorted(fleet.group_pods)],
-        "budgets": fleet.budgets,
+        "budgets": as_known(fleet.budgets, fleet.pod_nodes),
         "namespaces": fleet.namespaces,
         "storage": fleet.storage,
         "sharing": fleet.sharing,

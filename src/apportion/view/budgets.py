@@ -1,0 +1,73 @@
+"""PodDisruptionBudgets: which of them protect a pod, and how many evictions each allows.
+
+The Eviction API decides in the end. A pod that it evicts without asking a budget (one that does not run, or is being
+deleted) is under no budget here either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NewType
+
+from apportion.apis.disruption_budgets import PodDisruptionBudget
+from apportion.apis.identities import PodUID
+from apportion.apis.pods import Pod
+from apportion.core.cluster_changes import Happened
+from apportion.view.change_log import ChangeLog
+
+BudgetKey = NewType("BudgetKey", str)  # namespace/name
+
+
+class Budgets:
+    """Budgets by namespace. `pods` are all known pods."""
+
+    def __init__(self, changes: ChangeLog, pods: Mapping[PodUID, Pod]) -> None:
+        self._changes = changes
+        self._pods = pods
+        self._namespaces: dict[str, dict[BudgetKey, PodDisruptionBudget]] = {}
+
+    def of(self, uid: PodUID) -> tuple[BudgetKey, ...]:
+        """The budgets that protect a pod, sorted. The Eviction API evicts no pod that is under more than one."""
+        pod = self._pods.get(uid)
+        if pod is None or pod.status.phase != "Running" or pod.metadata.deleting:
+            return ()
+        here = self._namespaces.get(pod.metadata.namespace)
+        if here is None:
+            return ()
+        return tuple(sorted(key for key, budget in here.items() if _selects(budget, pod)))
+
+    def allowed(self, key: BudgetKey) -> int:
+        """How many pods under this budget can be evicted now; 0 until its controller has seen its last change."""
+        namespace, _, _ = key.partition("/")
+        budget = self._namespaces.get(namespace, {}).get(key)
+        return _allowed(budget) if budget is not None else 0
+
+    def changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        subject = new or old
+        assert subject is not None
+        namespace = subject.metadata.namespace
+        key = BudgetKey(f"{namespace}/{subject.metadata.name}")
+        here = self._namespaces.setdefault(namespace, {})
+        if new is None:
+            here.pop(key, None)
+            if not here:
+                del self._namespaces[namespace]
+        else:
+            here[key] = new
+        if old is not None and _allows_more(old, new):
+            self._changes.note(Happened.QUEUE_CHANGED)
+
+
+def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    selector = budget.spec.selector
+    return selector is not None and selector.matches(pod.metadata.labels)
+
+
+def _allowed(budget: PodDisruptionBudget) -> int:
+    if budget.status.observed_generation < budget.metadata.generation:
+        return 0
+    return max(0, budget.status.disruptions_allowed)
+
+
+def _allows_more(old: PodDisruptionBudget, new: PodDisruptionBudget | None) -> bool:
+    return new is None or old.spec != new.spec or _allowed(old) < _allowed(new)
