@@ -287,16 +287,15 @@ class Search:
 
     def _pays(self, plan: Plan) -> bool:
         """Somebody goes only so that the rules allow the plan, and not to make room."""
-        if len(plan.evicted) > MOST_PRUNED:
+        if self._rules.allows_any or self._rules.allows_loss((), ()) or len(plan.evicted) > MOST_PRUNED:
             return False
+        needed, lost = plan.evicted, plan.lost
         for left_out in _units(plan.evicted):
-            fewer = tuple(pod for pod in plan.evicted if pod not in left_out)
-            lost = tuple(pod for pod in plan.lost if pod not in left_out)
-            if not fewer or self._rules.allows_loss(lost, fewer):
-                continue
-            if self._closed(lost) is None and self._places(fewer) is not None:
-                return True
-        return False
+            fewer = tuple(pod for pod in needed if pod not in left_out)
+            still_lost = tuple(pod for pod in lost if pod not in left_out)
+            if self._closed(still_lost) is None and self._places(fewer) is not None:
+                needed, lost = fewer, still_lost
+        return len(needed) < len(plan.evicted) and not self._rules.allows_loss(lost, needed)
 
     def _may_move(self, evicted: Iterable[RunningPod]) -> bool:
         """There is anything left that one of them could use."""
