@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from apportion.apis.errors import InputError
+from apportion.cli import lab
 from apportion.cli.lab import app
 from apportion.lab import baselines, mig100, openb, rate, reporting, trace
 
@@ -114,6 +115,7 @@ def test_a_seed_that_the_trace_does_not_have_is_refused(small: Path) -> None:
 def test_bench_says_where_to_get_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mig100, "ARRIVALS", 10)
     monkeypatch.setattr(mig100, "WARM_UP_LIFETIMES", 0)
+    monkeypatch.setattr(lab, "RECLAIM_NODES", 4)
     done = RUNNER.invoke(app, ["bench", "--data", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert trace.SOURCE in done.stderr.replace("\n", "")
@@ -123,6 +125,7 @@ def test_bench_says_where_to_get_missing_data(tmp_path: Path, monkeypatch: pytes
 def test_bench_prints_one_table_with_ours_beside_each_baseline(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mig100, "ARRIVALS", 10)
     monkeypatch.setattr(mig100, "WARM_UP_LIFETIMES", 0)
+    monkeypatch.setattr(lab, "RECLAIM_NODES", 4)
     monkeypatch.setattr(trace, "VARIANTS", ("default",))
     done = RUNNER.invoke(app, ["bench", "--data", str(small)])
     assert done.exit_code == 0, done.output

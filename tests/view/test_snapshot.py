@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from fractions import Fraction
 
 import pytest
 
 from apportion.apis import names
 from apportion.apis.errors import InputError
+from apportion.apis.identities import NodeName, PodUID, QueueName
 from apportion.apis.placements import SlicePlacement
+from apportion.core.evictions.disruption_budgets import KnownBudgets
 from apportion.core.fleet_facts import Reservation
+from apportion.core.groups import Gang, Subgroup
+from apportion.core.queues.accounts import Charge
+from apportion.core.queues.amounts import Amounts
+from apportion.core.queues.tree import Allowance, Queue, QueueTree
 from apportion.view import snapshot
 from apportion.view.view import View
 from tests.builders import accelerators, nodes
@@ -18,6 +25,9 @@ from tests.builders.accelerators import gpu
 from tests.view import deciding
 from tests.view.streams import CLAIMS, NODES, PODS, REPORTS, Cluster, Follower, claim, pod
 
+NO_NUMBERS = (
+    b'{"apportion_snapshot":2,"queues":[{"name":"a","parent":"","priority":1,"created":"","allowances":[[0,-1,1,0]]}]}'
+)
 SLICE = {"mig.das.com/1g.5gb": 1}
 
 
@@ -54,6 +64,23 @@ def test_x03_a_saved_and_loaded_fleet_is_the_same_and_decides_the_same(cluster: 
     assert snapshot.save_fleet(loaded.fleet, loaded.waiting) == snapshot.save(view)
 
 
+def test_x03_queues_gangs_and_budgets_are_saved_too(cluster: Cluster) -> None:
+    fleet = seen(cluster).fleet
+    queues = [
+        Queue(QueueName("a"), priority=101, gpu=Allowance(1000, -1, Fraction(1, 3)), preempt_min_runtime=5),
+        Queue(QueueName("b"), QueueName("a"), created="2026-01-01T00:00:00Z", reclaim_min_runtime=0),
+    ]
+    fleet.accounts.set_tree(QueueTree(queues))
+    fleet.set_gang(Gang("default/g", 2, (Subgroup("head", 1),), "2026-01-01T00:00:00Z", started=7, below_since=9))
+    fleet.budgets = KnownBudgets({"default/x": 1}, {PodUID("uid-whole"): ("default/x",)})
+    fleet.reserve(Reservation("r", NodeName("n1"), {"cpu": 1}, owner="o", charge=Charge(QueueName("b"), Amounts(5, 1))))
+    loaded = snapshot.load(snapshot.save_fleet(fleet)).fleet
+    assert loaded.record() == fleet.record()
+    assert list(loaded.accounts.tree.queues.values()) == queues
+    assert loaded.accounts.used(QueueName("a")) == Amounts(5, 1)
+    assert loaded.budgets.of(PodUID("uid-whole")) == ("default/x",)
+
+
 def test_x03_reservations_and_pods_on_their_way_out_are_saved_too(cluster: Cluster) -> None:
     view = seen(cluster)
     view.fleet.set_releasing("uid-sliced", releasing=True)
@@ -86,6 +113,7 @@ def test_x03_a_snapshot_has_no_secrets(cluster: Cluster) -> None:
         (b"{}", "is not a snapshot"),
         (b"[1]", "is not a snapshot"),
         (b'{"apportion_snapshot":2,"nodes":[{"name":7}]}', "is not a snapshot"),
+        (NO_NUMBERS, "of GPU, CPU and memory"),
         (b'{"apportion_snapshot":99}', "reads version 2"),
         (b'{"apportion_snapshot":2,"nodes":[{"name":"a","gpus":[{"uuid":"g","model":0}]}]}', "unknown model"),
     ],

@@ -48,9 +48,14 @@ def _evictions(runs: Sequence[Run]) -> Iterator[Run]:
     """Our time on a cluster, and what half of the cluster takes."""
     timed = [run for run in runs if "plan_seconds" in run]
     for run, half in zip(timed[::2], timed[1::2], strict=True):
-        kind = f"a gang of {run['gang']}" if run["gang"] else f"{run['plans']:,} pods"
-        line = {"case": f"reclaim for {kind}, {run['nodes']:,} nodes", "measure": "seconds; times half the size"}
-        yield line | {openb.OURS: f"{run['seconds']:.2f}; {run['seconds'] / half['seconds']:.1f}"}
+        kind = "gang" if run["gang"] else "pods"
+        case = f"{run['nodes']:,} nodes"
+        yield {"case": f"reclaim, {case}", "measure": f"{kind}, s", openb.OURS: run["seconds"]}
+        yield {
+            "case": f"of {half['nodes']:,} nodes",
+            "measure": f"{kind}, x",
+            openb.OURS: run["seconds"] / half["seconds"],
+        }
 
 
 def _cases(runs: Sequence[Run], key: str, number: str, name: str, measure: str) -> Iterator[Run]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from apportion.core.evictions.disruption_budgets import as_known
+from apportion.core.queues.tree import Queue
 
 if TYPE_CHECKING:
     from apportion.core.fleet import Fleet
@@ -24,7 +25,7 @@ def of(fleet: Fleet, holdings: dict[str, object]) -> bytes:
         "reservations": sorted(fleet.reservations),
         "ended reservations": [list(fleet.ended_reservations[key]) for key in sorted(fleet.ended_reservations)],
         "releasing": sorted(fleet.releasing),
-        "queues": list(fleet.accounts.tree.queues.values()),
+        "queues": [_queue(queue) for queue in fleet.accounts.tree.queues.values()],
         "charges": fleet.accounts.record(),
         "gangs": [fleet.gangs[key] for key in sorted(fleet.gangs)],
         "group pods": [[key, sorted(fleet.group_pods[key])] for key in sorted(fleet.group_pods)],
@@ -34,4 +35,10 @@ def of(fleet: Fleet, holdings: dict[str, object]) -> bytes:
         "sharing": fleet.sharing,
         "reservation namespace": fleet.reservation_namespace,
     }
-    return msgspec.json.encode(plain, order="sorted", enc_hook=str)
+    return msgspec.json.encode(plain, order="sorted")
+
+
+def _queue(queue: Queue) -> list[object]:
+    allowances = [(quota, limit, str(weight)) for quota, limit, weight in queue.allowances]
+    times = queue.preempt_min_runtime, queue.reclaim_min_runtime
+    return [queue.name, queue.parent, queue.priority, queue.created, allowances, times]
