@@ -21,6 +21,7 @@ WEBHOOK, SCHEDULER, AGENT, OPERATOR = "das-operator-webhook", "das-scheduler", "
 PLANES = (WEBHOOK, SCHEDULER, AGENT, OPERATOR)
 CLAIMS = f"/apis/inference.redhat.com/v1alpha1/namespaces/{NAMESPACE}/allocationclaims"
 SWITCHES = f"/apis/inference.redhat.com/v1alpha1/namespaces/{NAMESPACE}/dasoperators/cluster"
+DEFAULT_QUEUE = "/apis/scheduling.run.ai/v2/queues/default-queue"
 MANIFESTS = ROOT / "src" / "apportion" / "manifests"
 
 Json = dict[str, Any]
@@ -36,6 +37,7 @@ class Installed:
         self.cluster.kubectl("apply", "--server-side", "-f", str(MANIFESTS))
         self.await_ready()
         until(lambda: self.cluster.api.exists(SWITCHES), "the operator makes its settings object")
+        until(lambda: self.cluster.api.exists(DEFAULT_QUEUE), "the operator makes the default queues")
 
     @property
     def api(self) -> Api:

@@ -55,7 +55,7 @@ def test_r02_the_kinds_are_those_of_the_types() -> None:
 
 @pytest.mark.parametrize("role", ROLES, ids=label)
 def test_r01_roles_have_no_wildcards(role: dict[str, Any]) -> None:
-    for rule in role["rules"]:
+    for rule in role.get("rules", ()):
         for part in ("apiGroups", "resources", "verbs"):
             assert not any("*" in entry for entry in rule[part]), rule
         assert "deletecollection" not in rule["verbs"]
@@ -66,7 +66,7 @@ def test_r01_secrets_are_open_to_the_webhook_alone_and_by_name() -> None:
     reading = [
         (label(role), tuple(rule.get("resourceNames", ())))
         for role in ROLES
-        for rule in role["rules"]
+        for rule in role.get("rules", ())
         if "secrets" in rule["resources"] and set(rule["verbs"]) != {"create"}
     ]
     assert reading == [("Role/das-operator-webhook", (names.WEBHOOK_CERTIFICATE_SECRET,))]

@@ -103,6 +103,14 @@ def test_q11_r01_a_role_with_the_label_lets_the_scheduler_read_another_kind(inst
     installed.kubectl("delete", "clusterrole", "argo-owners")
 
 
+def test_q11_installing_again_keeps_the_rights_that_were_aggregated(installed: Cluster) -> None:
+    until(lambda: can_list(installed, "jobs.batch"), "the shipped kinds are readable")
+    role = next(entry for entry in manifests.load() if "aggregationRule" in entry)
+    for how in (("--server-side",), ("--server-side",), ()):
+        installed.kubectl("apply", *how, "-f", "-", input=json.dumps(role))
+        assert can_list(installed, "jobs.batch")
+
+
 def queues(cluster: Cluster) -> list[str]:
     found = cluster.api.items("/apis/scheduling.run.ai/v2/queues")
     return [entry["metadata"]["name"] for entry in found]

@@ -11,7 +11,7 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.request import Request
-from apportion.core import group_decision
+from apportion.core import group_decision, group_turns
 from apportion.core.cluster_changes import Change, Happened
 from apportion.core.fleet_facts import Reservation
 from apportion.core.policies import Policy
@@ -19,7 +19,7 @@ from apportion.core.reasons import Code
 from apportion.core.refusals import NodeGroup, Refusal
 from apportion.scheduler import backlog as backlogs
 from apportion.scheduler import metrics
-from apportion.scheduler.backlog import Backlog, Stage
+from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.cycles import Cycles
 from apportion.view.view import View
 from tests.builders.accelerators import T4
@@ -100,7 +100,7 @@ def test_the_order_is_priority_then_age_then_name() -> None:
     pods = [
         request("young", created="2026-01-02T00:00:00Z"),
         request("old", created="2026-01-01T00:00:00Z"),
-        request("important", priority=5, created="2026-01-03T00:00:00Z"),
+        request("important", priority=75, created="2026-01-03T00:00:00Z"),
         request("also-old", created="2026-01-01T00:00:00Z"),
     ]
     for order in itertools.permutations(pods):
@@ -172,11 +172,16 @@ def test_a_reservation_sets_only_its_owner_apart() -> None:
     for name in ("a", "b", "owner"):
         backlog.offer(request(name))
     first, second, owner = backlog.take([])
-    assert first.class_on(fleet) == second.class_on(fleet) == owner.class_on(fleet)
+
+    def same(*entries: Waiting) -> bool:
+        return len({entry.class_on(fleet, entry.group) for entry in entries}) == 1
+
+    assert same(first, second, owner)
     fleet.reserve(Reservation("room", "n", {names.NVIDIA_GPU: 1}, owner="uid-owner"))
-    assert first.class_on(fleet) == second.class_on(fleet) != owner.class_on(fleet)
+    assert same(first, second)
+    assert not same(first, owner)
     fleet.release_reservation("room")
-    assert first.class_on(fleet) == owner.class_on(fleet)
+    assert same(first, owner)
 
 
 def test_pods_that_are_alike_are_decided_once_also_if_something_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +201,10 @@ def test_pods_that_are_alike_are_decided_once_also_if_something_is_reserved(monk
     nothing: Any = None
     rounds = Cycles(view, backlog, nothing, nothing, Policy(), changed=nothing, now=Clock())
     refused: set[Hashable] = set()
-    outcomes = [rounds._decide(entry, refused) for entry in backlog.take([])]
+    outcomes = [
+        rounds._decide(entry, group_turns.next_turn(view.fleet, entry.group.members), refused)
+        for entry in backlog.take([])
+    ]
     assert decided == ["uid-a", "uid-owner"]
     assert [outcome is not None for outcome in outcomes] == [False, False, True]
 

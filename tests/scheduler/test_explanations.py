@@ -81,12 +81,12 @@ async def test_a_pod_that_waits_is_woken_by_what_happens_while_it_is_explained(c
 async def test_pods_that_wait_as_one_are_placed_in_the_order_of_all(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1)
     async with scheduling(cluster):
-        await cluster.pod("holder", slices={"7g.40gb": 1})
+        await cluster.pod("holder", slices={"7g.40gb": 1}, priority=100)
         await cluster.bound("holder")
         await cluster.pod("older", slices={"3g.20gb": 1}, limits={"cpu": "1"})
         await cluster.waits("older")
         for number in range(3):
-            await cluster.pod(f"important-{number}", slices={"3g.20gb": 1}, priority=10)
+            await cluster.pod(f"important-{number}", slices={"3g.20gb": 1}, priority=75)
             await cluster.waits(f"important-{number}")
         await cluster.delete("holder")
         await cluster.bound("important-0", "important-1")
@@ -142,7 +142,7 @@ def test_a_group_of_several_pods_is_explained_in_steps(monkeypatch: pytest.Monke
         backlog.offer(pod_request(name, gpus=1 if name == "first" else 2))
     work = Explanations(fleet, Policy(), backlog, texts, lambda: 0.0)
     (entry,) = backlog.take(())
-    work.add(entry)
+    work.add(entry, entry.group)
     while work.due is not None:
         work.work(2.0)
         steps += 1

@@ -39,6 +39,7 @@ COMMANDS = {
     "nvidia-smi": Location("apportion.cli.smi:app", "Run nvidia-smi for the emulated GPUs of a node."),
     "why": Location("apportion.cli.why:command", "Explain why a pod is pending, and suggest the cheapest change."),
     "top": Location("apportion.cli.top:command", "Show GPUs with their slices and pods, and pending pods, live."),
+    "queues": Location("apportion.cli.queues:command", "Show the tree of queues: quota, fair share and use."),
     "snapshot": Location(
         "apportion.cli.snapshot:command", "Save the state of the fleet and the pending pods to a file."
     ),

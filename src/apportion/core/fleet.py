@@ -175,6 +175,14 @@ class Fleet:
         self._note(self._restore_pod, state.pods[uid], node, state.devices_of(uid))
         self._drop_pod(uid)
 
+    def take_away(self, uid: PodUID) -> None:
+        """A pod with its slices and shares."""
+        for held in self.slices_of(uid):
+            self.remove_slice(held.key)
+        for share in self.shares_of(uid):
+            self.remove_share(share.key)
+        self.remove_pod(uid)
+
     def set_devices(self, node: NodeName, devices: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> None:
         """Which GPUs pods of a node hold by the kubelet's record: whole, or as a reservation for pods that share them.
 

@@ -216,9 +216,8 @@ class Evict(_Operation, frozen=True):
 class Reserve(_Operation, frozen=True):
     """Reserve capacity on a node for a pod that cannot be bound there yet; written as the pod's nominated node.
 
-    Nothing decides this yet, and the view does not read nominations back. The resources of a reservation follow from
-    the pod and the node, but its slices and `after` do not: whoever first decides it has to write these down too, and
-    let the view restore the reservation, so that the next leader keeps it.
+    What the reservation consists of follows from the pod and from what is terminating on the node, so the next leader
+    can make it again.
     """
 
     request: Request
@@ -247,6 +246,14 @@ class Reserve(_Operation, frozen=True):
         key = self.reservation.key
         if self.reservation in (fleet.reservations.get(key), fleet.ended_reservations.get(key)):
             fleet.release_reservation(key)
+
+
+class KeepPlace(Reserve, frozen=True):
+    """Reserve capacity for the successor of a pod (`request`) that is moved. Nothing is written: it has no pod yet."""
+
+    @property
+    def confirmed_by(self) -> ObjectRef | None:  # type: ignore[override]
+        return None
 
 
 class Unreserve(_Operation, frozen=True):
@@ -285,7 +292,7 @@ class Unreserve(_Operation, frozen=True):
         return True
 
 
-Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | Unreserve
+Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | KeepPlace | Unreserve
 
 
 def share_key(uid: PodUID, number: int) -> str:

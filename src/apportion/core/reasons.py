@@ -266,6 +266,14 @@ class Code(StrEnum):
     )
     INVALID = Row("InvalidRequest", "{subject}", Layer.ADMISSION, scope=Scope.POD, lasting=True)
 
+    MAKING_ROOM = Row(
+        "MakingRoom",
+        "a place on {subject} is reserved for the pod, and {need} pods that were evicted for it are terminating",
+        Layer.PLACEMENT,
+        helped_by=_PODS_END | _SLICES | _QUEUES,
+        scope=Scope.FLEET,
+    )
+
     # Why claims are given up, besides the reasons against their node
     GPU_UNHEALTHY = Row("ClaimsGpuUnhealthy", "GPU {subject} is not healthy", Layer.PLACEMENT, scope=Scope.POD)
     GPU_NOT_IN_MIG_MODE = Row(

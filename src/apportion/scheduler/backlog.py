@@ -3,7 +3,7 @@
 Parked groups that are decided alike are woken as one: the first of them is taken, and the others only if it turns out
 not to speak for them (`wake_alike`). So a thousand equal pods that wait cost one decision.
 
-The order of the groups is decided by one function, `by_priority_and_age`, that can be replaced.
+Whose turn it is among those that are taken is decided by the queues (`core.queues.turns`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from operator import attrgetter
 
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
 from apportion.core import equivalence
 from apportion.core.cluster_changes import Change
@@ -48,6 +48,7 @@ class Waiting:
     since: float
     stage: Stage = Stage.READY
     alike: Hashable = None
+    under_way: int = 0  # statements that are being written
     attempts: int = 0
     not_before: float = 0.0
     key: str = field(init=False)
@@ -56,17 +57,27 @@ class Waiting:
     def __post_init__(self) -> None:
         self.key = self.group.key
 
-    def class_on(self, fleet: Fleet) -> Hashable:
-        """Equal for groups that are decided alike on this fleet, and only as long as the same labels count on it."""
-        if equivalence.alone(fleet, self.group):
+    @property
+    def queue(self) -> QueueName:
+        return self.group.members[0].queue
+
+    def class_on(self, fleet: Fleet, group: Group) -> Hashable:
+        """Equal for pods (`group`: those whose turn it is) that are decided alike on this fleet, and only as long as
+        the same labels count on it."""
+        if equivalence.alone(fleet, group):
             return self.key
         known = self._class
         apart = bool(fleet.apart)
-        if any(member.rules.ephemeral for member in self.group.members):
-            return fleet.apart_labels, equivalence.group_class(fleet, self.group)  # their claims change on their own
-        if known is None or known[0] is not self.group or known[1] is not fleet.apart_labels or known[2] != apart:
-            found = (fleet.apart_labels, equivalence.group_class(fleet, self.group))
-            known = self._class = (self.group, fleet.apart_labels, apart, found)
+        if any(member.rules.ephemeral for member in group.members):
+            return fleet.apart_labels, equivalence.group_class(fleet, group)  # their claims change on their own
+        if (
+            known is None
+            or known[0].members != group.members
+            or known[1] is not fleet.apart_labels
+            or known[2] != apart
+        ):
+            found = (fleet.apart_labels, equivalence.group_class(fleet, group))
+            known = self._class = (group, fleet.apart_labels, apart, found)
         return known[3]
 
 
@@ -100,6 +111,7 @@ class Backlog:
         self._under_way: set[str] = set()
         self._timers: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}  # of several times of a group the earliest counts
+        self._listeners: list[Callable[[PodUID, Request | None], None]] = []
         self._refresh_at = math.inf  # when every parked group is looked at again, because something changed
 
     def __len__(self) -> int:
@@ -123,6 +135,8 @@ class Backlog:
     def offer(self, request: Request) -> bool:
         """A pod without a node; True if it is new or its request has changed."""
         key = key_of(request)
+        if self._groups.get(request.uid, key) != key:
+            self.withdraw(request.uid)
         entry = self._entries.get(key)
         if entry is None:
             group = Group.of(request, key=key)
@@ -134,13 +148,21 @@ class Backlog:
         self._groups[request.uid] = key
         if entry.stage is not Stage.UNDER_WAY:
             self._make_ready(entry)
+        for listener in self._listeners:
+            listener(request.uid, request)
         return True
+
+    def on_change(self, listener: Callable[[PodUID, Request | None], None]) -> None:
+        """Call `listener(uid, request)` when a pod begins to wait or asks for something else; None: no longer."""
+        self._listeners.append(listener)
 
     def withdraw(self, uid: PodUID) -> bool:
         """A pod that is bound, gone, gated or of another scheduler."""
         key = self._groups.pop(uid, None)
         if key is None:
             return False
+        for listener in self._listeners:
+            listener(uid, None)
         entry = self._entries[key]
         left = entry.group.without((uid,))
         if left is not None:
@@ -182,10 +204,22 @@ class Backlog:
         return list(parked.entries.values())
 
     def start(self, entry: Waiting) -> None:
-        """Its statement is being committed."""
+        """A statement of it is being committed."""
+        entry.under_way += 1
         entry.stage = Stage.UNDER_WAY
         self._ready.discard(entry.key)  # it may have been offered anew while others were decided about
         self._under_way.add(entry.key)
+
+    def finished(self, entry: Waiting, *, failed: bool) -> None:
+        """A statement of it was carried out, or not. If it was the last, the pods that are left have their turn."""
+        entry.under_way -= 1
+        if self._entries.get(entry.key) is not entry or entry.under_way:
+            return
+        if failed:
+            self.retry(entry.key)
+        else:
+            entry.attempts = 0
+            self._make_ready(entry)
 
     def park(self, entry: Waiting, refusal: Refusal | None, alike: Hashable = None) -> None:
         """It waits for a change (without a refusal: for a change of its pods themselves).
@@ -268,7 +302,14 @@ class Backlog:
             entry.alike = None
 
     def _wake_first(self, parked: _Parked) -> None:
-        self._make_ready(min(parked.entries.values(), key=_order))
+        """Of each queue, since the queues decide whose turn it is."""
+        first: dict[QueueName, Waiting] = {}
+        for entry in parked.entries.values():
+            known = first.get(entry.queue)
+            if known is None or entry.order < known.order:
+                first[entry.queue] = entry
+        for entry in first.values():
+            self._make_ready(entry)
 
     def _regroup(self, entry: Waiting, group: Group) -> None:
         """Its pods have changed: whoever it was parked with is no longer like it."""

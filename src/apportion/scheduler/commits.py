@@ -13,16 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NodeName, PodUID
-from apportion.apis.kinds import ALLOCATION_CLAIMS
+from apportion.apis.kinds import ALLOCATION_CLAIMS, PODS
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.core.operations import Bind, BindShare, ClaimSlice, ObjectRef, Operation
+from apportion.core.operations import Bind, BindShare, ClaimSlice, ObjectRef, Operation, Reserve
 from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
 from apportion.scheduler.pod_ends import PodEnds
@@ -62,7 +63,12 @@ class CommitResult:
 
     pods: dict[PodUID, BindResult]
     existing: set[ObjectRef] = field(default_factory=set)
-    reason: str = ""
+    reason: str = ""  # why it was not carried out in full
+
+    @property
+    def complete(self) -> bool:
+        """Everything was written."""
+        return not self.reason
 
     @property
     def bound(self) -> bool:
@@ -118,6 +124,15 @@ class Committer:
         """Does the server have what the operation wrote?"""
         check((operation,), self._writers)
         return await self._writers[type(operation)].exists(operation)
+
+    async def withdraw(self, reserved: Iterable[Reserve]) -> None:
+        """Take the names of nodes off pods whose reservation has ended."""
+        for operation in reserved:
+            self._check()
+            request = operation.request
+            patch = {"metadata": {"uid": request.uid}, "status": {"nominatedNodeName": None}}
+            with suppress(errors.ClusterError):  # it says nothing any more once the pod is bound
+                await self._client.patch(PODS, request.name, patch, namespace=request.namespace, subresource="status")
 
     async def release(self, claims: list[AllocationClaim]) -> None:
         """Ask for claims to be removed; their node's agent takes the finalizer off."""

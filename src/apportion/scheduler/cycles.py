@@ -8,18 +8,24 @@ has no place are not tried again in that cycle. Why they have none is worked out
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 import time
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any
 
 from apportion.apis.identities import PodUID
+from apportion.apis.request import Request
 from apportion.cluster import errors
-from apportion.core import existing_claims, group_decision, refusals
+from apportion.core import existing_claims, group_decision, group_turns, refusals
 from apportion.core.cluster_changes import Change, Happened
+from apportion.core.evictions import room
+from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
+from apportion.core.groups import Group
+from apportion.core.operations import Evict, Reserve
 from apportion.core.policies import Policy
+from apportion.core.queues.entitlements import Entitlements
+from apportion.core.queues.turns import Turn, Turns
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
@@ -28,6 +34,7 @@ from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import BindResult, CommitResult, Committer
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.explanations import Explanations
+from apportion.scheduler.reservations import Reservations
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
@@ -38,6 +45,7 @@ EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
+ROOM_SECONDS = 0.5  # between two attempts to make room for one class
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 
@@ -64,9 +72,21 @@ class Cycles:
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
+        self.entitlements = Entitlements(view.fleet)
+        self._reservations = Reservations(view, policy, now)
+        self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
+        backlog.on_change(self._demanded)
+
+    def _demanded(self, uid: PodUID, request: Request | None) -> None:
+        if request is None:
+            self.entitlements.demand.remove(uid)
+            self._reservations.pod_gone(uid)
+        elif uid not in self._view.fleet.pod_nodes:
+            self.entitlements.demand.add(request)
 
     async def run(self) -> None:
         """Decide until cancelled, or until a commit raises (the lease is lost, or a bug)."""
+        self._reservations.restore()
         try:
             while self._failure is None:
                 await self._wait()
@@ -112,6 +132,7 @@ class Cycles:
         return IDLE_SECONDS if moment is None else min(IDLE_SECONDS, moment - self._now())
 
     async def _cycle(self) -> None:
+        self._reservations.expire()
         changes = self._changes.take()
         if any(_of_volumes(change) for change in changes):
             self._explanations.volumes_changed()
@@ -125,46 +146,140 @@ class Cycles:
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
         unschedulable: set[Hashable] = set()  # classes without a place: within a cycle a fleet hardly empties
-        turns = [(entry.order, entry) for entry in taken]
+        without_place: list[tuple[Waiting, Group]] = []
+        turns = self.entitlements.turns(())
+        for entry in taken:
+            self._add_turn(turns, entry)
         until = time.monotonic() + TURN_SECONDS
-        while turns:
-            _, entry = heapq.heappop(turns)
-            waits = self._backlog.get(entry.key) is entry
-            outcome = self._decide(entry, unschedulable) if waits else None
-            if outcome is not None or entry.alike not in unschedulable:
-                for other in self._backlog.wake_alike(entry):
-                    heapq.heappush(turns, (other.order, other))
-            if waits:
-                self._settle(entry, outcome)
+        while (turn := turns.next()) is not None:
+            waiting = self._backlog.get(turn.group.key)
+            if waiting is not None:
+                outcome = self._decide(waiting, turn, unschedulable)
+                self._go_on(turns, waiting, turn, outcome, unschedulable)
+                if outcome is None or (isinstance(outcome, Refusal) and outcome.code in room.CAN_HELP):
+                    without_place.append((waiting, turn.group))
             if time.monotonic() > until:  # now and then informers and commits get a turn
                 await asyncio.sleep(0)
                 until = time.monotonic() + TURN_SECONDS
+        if without_place:
+            await self._make_room(without_place)
 
-    def _decide(self, entry: Waiting, unschedulable: set[Hashable]) -> Statement | Refusal | None:
+    def _add_turn(self, turns: Turns[Group], entry: Waiting) -> None:
+        """Its pods that have no place yet; a refusal if they cannot have their turn."""
+        fleet = self._view.fleet
+        pods = [pod for pod in entry.group.members if pod.uid not in fleet.pod_nodes]
+        if not pods or self._backlog.get(entry.key) is not entry:
+            return
+        turn = group_turns.next_turn(fleet, pods)
+        if isinstance(turn, Turn):
+            turns.add(turn)
+        elif not entry.under_way:
+            self._refuse(entry, turn)
+
+    def _go_on(
+        self,
+        turns: Turns[Group],
+        entry: Waiting,
+        turn: Turn[Group],
+        outcome: Statement | Refusal | None,
+        unschedulable: set[Hashable],
+    ) -> None:
+        """Act on the outcome, and give a turn to whom it concerns."""
+        if outcome is not None or entry.alike not in unschedulable:
+            for other in self._backlog.wake_alike(entry):
+                self._add_turn(turns, other)
+        self._settle(entry, turn.group, outcome)
+        if isinstance(outcome, Statement):
+            turns.changed(turn.queue)
+            self._add_turn(turns, entry)
+
+    def _decide(self, entry: Waiting, turn: Turn[Group], unschedulable: set[Hashable]) -> Statement | Refusal | None:
         """None if no node has a place, which is to be explained later."""
-        group, fleet = entry.group, self._view.fleet
+        group, fleet = turn.group, self._view.fleet
         held = tuple(each for pod in group.members if fleet.holds(pod.uid) for each in fleet.slices_of(pod.uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
             return refusals.of_pod(group.members[0], Code.BINDING_GIVEN_UP, need=entry.attempts)
-        alike = entry.class_on(fleet)
+        stopped = group_turns.stopped(fleet, turn)
+        if stopped is not None:
+            return stopped
+        alike = entry.class_on(fleet, group)
         if alike in unschedulable:
             return None
         outcome = group_decision.decide(fleet, group, self._policy, explained=False)
         if isinstance(outcome, Statement) or outcome.code is not Code.NOT_PLACED:
             return outcome
+        if fleet.reserves_for(group.key):
+            return self._reservations.waits(group)
         unschedulable.add(alike)
         return None
 
-    def _settle(self, entry: Waiting, outcome: Statement | Refusal | None) -> None:
+    def _settle(self, entry: Waiting, group: Group, outcome: Statement | Refusal | None) -> None:
         metrics.DECISIONS.labels("placed" if isinstance(outcome, Statement) else "refused").inc()
         if isinstance(outcome, Statement):
             self._view.assumptions.decided(outcome)
             self._backlog.start(entry)
+            for uid in group.uids:
+                self.entitlements.demand.remove(uid)
             self._spawn(self._carry_out(entry, outcome))
+        elif entry.under_way:
+            return  # pods above the minimum: tried again when the others are bound
         elif outcome is None:
-            self._explanations.add(entry)
+            self._explanations.add(entry, group)
         else:
             self._refuse(entry, outcome)
+
+    async def _make_room(self, without_place: list[tuple[Waiting, Group]]) -> None:
+        """For those that have no place, in the order of their turns."""
+        fleet = self._view.fleet
+        tried: set[Hashable] = set()
+        self._no_room = {alike: due for alike, due in self._no_room.items() if due > self._now()}
+        running = RunningGroups(fleet)
+        for entry, group in without_place:
+            if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
+                continue
+            first = group.members[0]
+            alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
+            if alike in tried or self._no_room.get(alike, 0.0) > self._now():
+                continue
+            statement = room.make_room(fleet, group, self._policy, self.entitlements.update(), running)
+            if statement is None:
+                tried.add(alike)
+                self._no_room[alike] = self._now() + ROOM_SECONDS
+            else:
+                self._view.assumptions.decided(statement)
+                self._reservations.made(statement)
+                for uid in group.uids:
+                    self.entitlements.demand.remove(uid)
+                self._spawn(self._clear(entry, statement))
+                waits = self._reservations.waits(group)
+                if waits is not None:
+                    self._refuse(entry, waits)
+                running = RunningGroups(fleet)
+            await asyncio.sleep(0)
+
+    async def _clear(self, entry: Waiting, statement: Statement) -> None:
+        """Evict for a group; it is bound once its place is free."""
+        for operation in statement.operations:
+            if isinstance(operation, Evict):
+                self._reporter.evicted(operation)
+        result = await self._committer.commit(statement)
+        if result.complete:
+            self._view.assumptions.written(statement)
+            return
+        log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
+        self._view.assumptions.undo(statement, result.existing)
+        reserved = [operation for operation in statement.operations if isinstance(operation, Reserve)]
+        for operation in reserved:
+            self._view.assumptions.drop(operation)
+        await self._committer.withdraw(reserved)
+        self._demand_again(entry.group.members)
+        self._backlog.retry(entry.key)
+        self._changed.set()
+
+    def _demand_again(self, members: Iterable[Request]) -> None:
+        for member in members:
+            if member.uid not in self._view.fleet.pod_nodes and self._backlog.get(member.group_key) is not None:
+                self.entitlements.demand.add(member)
 
     def _refuse(self, entry: Waiting, refusal: Refusal) -> None:
         """No node has a part in it, so there is nothing to work out."""
@@ -183,7 +298,8 @@ class Cycles:
             self._view.assumptions.written(statement)
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
         else:
-            self._undo(entry, statement, result)
+            self._undo(statement, result)
+        self._backlog.finished(entry, failed=BindResult.FAILED in result.pods.values())
         bound = {uid for uid, how in result.pods.items() if how is BindResult.BOUND}
         self._log_placed(entry, statement, bound)
         self._reporter.placed(statement, bound)
@@ -201,7 +317,7 @@ class Cycles:
                     self._now() - entry.since,
                 )
 
-    def _undo(self, entry: Waiting, statement: Statement, result: CommitResult) -> None:
+    def _undo(self, statement: Statement, result: CommitResult) -> None:
         self._view.assumptions.undo(statement, result.existing)
         for bind in statement.binds:
             outcome = result.pods[bind.uid]
@@ -210,8 +326,7 @@ class Cycles:
                 self._reporter.waits(bind.request, messages.of(failed))
             elif outcome is not BindResult.BOUND:  # the informer reports the pod's end, `Leftovers` removes its claims
                 self._reporter.forget(bind.uid)
-        if BindResult.FAILED in result.pods.values():
-            self._backlog.retry(entry.key)
+        self._demand_again(bind.request for bind in statement.binds if result.pods[bind.uid] is BindResult.FAILED)
         self._changed.set()
 
     async def _release_claims(self, entry: Waiting) -> None:

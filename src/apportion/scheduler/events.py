@@ -25,6 +25,7 @@ from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.workqueue import WorkQueue
 from apportion.core import refusals
 from apportion.core.explanations import messages
+from apportion.core.operations import Evict
 from apportion.core.reasons import Code
 from apportion.core.statement import Statement
 
@@ -36,7 +37,7 @@ STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits f
 LOOK_SECONDS = 0.2
 WORKERS = 8
 BATCH = 100
-SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
+SCHEDULED, FAILED, EVICTED = "Scheduled", "FailedScheduling", "Evicted"
 
 
 @dataclass
@@ -122,6 +123,11 @@ class Reporter:
             self._has_news.set()
         if self._ended:
             self._tell(len(self._news))
+
+    def evicted(self, operation: Evict) -> None:
+        """A pod is evicted, and for whom."""
+        log.info("pod %s on node %s: %s", operation.request.key, operation.node, operation.reason)
+        self._recorder.warn(_regarding(operation.request), EVICTED, operation.reason)
 
     def forget(self, uid: PodUID) -> None:
         """The pod waits no longer."""

@@ -66,14 +66,14 @@ class Explanations:
         """When there is something to do; None if there is nothing."""
         return min((task.not_before for task in self._queue), default=None)
 
-    def add(self, entry: Waiting) -> None:
-        """It has no place: park it, and explain that when there is time."""
-        key = entry.class_on(self._fleet)
+    def add(self, entry: Waiting, group: Group) -> None:
+        """These pods of it have no place: park it, and explain that when there is time."""
+        key = entry.class_on(self._fleet, group)
         found = self._open.get(key)
         if found is None:
             kept = self._kept.get(key)
             not_before = kept.at + PAUSE_SECONDS if kept is not None else 0.0
-            found = _Task(key, entry.group, refusals.unexplained(entry.group.members[0]), not_before)
+            found = _Task(key, group, refusals.unexplained(group.members[0]), not_before)
             self._open[key] = found
             self._queue.append(found)
         self._backlog.park(entry, found.parked, key)

@@ -13,7 +13,7 @@ from apportion.view.waiting import WaitingPod, WaitingPods
 
 
 class Intake:
-    """Gated pods are skipped; a pod with an invalid request gets an event with the problem."""
+    """Gated pods and those that are held back are skipped; a pod with an invalid request gets an event with the problem."""
 
     def __init__(
         self,
@@ -32,7 +32,9 @@ class Intake:
             self._backlog.withdraw(uid)
             return
         request, problem = waiting.reading
-        if problem is not None:
+        if waiting.held:
+            self._backlog.withdraw(uid)
+        elif problem is not None:
             self._backlog.withdraw(uid)
             self._on_problem(waiting.pod, problem)
         elif request is not None and self._backlog.offer(request):

@@ -25,6 +25,7 @@ from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
 from apportion.scheduler.marked_claims import MarkedClaims
 from apportion.scheduler.pod_ends import PodEnds
+from apportion.scheduler.queue_statuses import QueueStatuses
 from apportion.scheduler.settings import Settings
 from apportion.view.informers import Informers
 from apportion.view.view import View
@@ -88,6 +89,7 @@ class Leader:
             changed=changed,
             now=now,
         )
+        self._queue_statuses = QueueStatuses(client, self.view, self._cycles.entitlements, holds=election.holds)
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What runs once the informers have synced."""
@@ -98,6 +100,7 @@ class Leader:
             self._lost_claims.run(),
             self._advice.run(),
             self._cycles.run(),
+            self._queue_statuses.run(),
             self._sweep(),
         ]
 

@@ -18,9 +18,19 @@ from apportion.apis.request import Request
 from apportion.apis.volumes import SELECTED_NODE, PersistentVolume
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.core.operations import Bind, BindShare, BindVolume, ClaimSlice, Evict, Operation, Reserve, Unreserve
+from apportion.core.operations import (
+    Bind,
+    BindShare,
+    BindVolume,
+    ClaimSlice,
+    Evict,
+    KeepPlace,
+    Operation,
+    Reserve,
+    Unreserve,
+)
 
-FLEET_ONLY: tuple[type[Operation], ...] = (Unreserve,)  # nothing of them is on the server
+FLEET_ONLY: tuple[type[Operation], ...] = (KeepPlace, Unreserve)  # nothing of them is on the server
 NOT_YET: dict[type[Operation], str] = {BindShare: "no component binds pods with a share of a GPU yet"}
 
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
@@ -166,7 +176,7 @@ class EvictionWriter:
 
 
 class NominationWriter:
-    """A reservation is written down as the pod's nominated node. The view does not read it back yet (see `Reserve`)."""
+    """A reservation is written down as the pod's nominated node."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -22,6 +22,7 @@ from apportion.apis.priorities import NON_PREEMPTIBLE, PREEMPTIBLE, TRAIN
 Json = Mapping[str, Any]
 
 _LONGEST_NAME, _LONGEST_OBJECT_NAME = 63, 253
+_UNNAMED = "unnamed"
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
 
 
@@ -112,7 +113,7 @@ def group_name(found: PodMembership) -> str:
 
 def subgroup_name(text: str) -> str:
     """A name as PodGroups allow it: frameworks write `Worker` in the spec and `worker` in labels."""
-    return _NOT_IN_NAME.sub("-", text.lower()).strip("-")[:_LONGEST_NAME]
+    return _NOT_IN_NAME.sub("-", text.lower()).strip("-")[:_LONGEST_NAME] or _UNNAMED
 
 
 def _member(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
+from apportion.core.evictions.nominations import reservation_key
 from apportion.core.evictions.plans import Plan
 from apportion.core.evictions.rules import Moves, Preemption, Reclaim, Rules, Taker
 from apportion.core.evictions.running_groups import RunningGroups
@@ -18,7 +19,7 @@ from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
 from apportion.core.group_turns import needed, wanted
 from apportion.core.groups import Group, successor_key
-from apportion.core.operations import Evict, Operation, Reserve
+from apportion.core.operations import Evict, KeepPlace, Operation, Reserve
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.policies import Policy
 from apportion.core.queues import gates
@@ -61,20 +62,20 @@ def _operations(fleet: Fleet, group: Group, plan: Plan) -> Iterator[Operation]:
     for pod in plan.evicted:
         gone.setdefault(pod.node, []).append(pod.uid)
     for request, place in plan.placements:
-        yield _reserve(fleet, request, place, group.key, gone)
+        yield Reserve(request, _reservation(fleet, request, place, group.key, gone))
     for pod, place in plan.moves:
-        yield _reserve(fleet, pod.request, place, successor_key(pod.request), gone)
+        yield KeepPlace(pod.request, _reservation(fleet, pod.request, place, successor_key(pod.request), gone))
     for pod in plan.evicted:
         yield Evict(pod.request, pod.node, f"evicted for {group.name}")
 
 
-def _reserve(
+def _reservation(
     fleet: Fleet, request: Request, place: NodePlacement, owner: str, gone: dict[NodeName, list[PodUID]]
-) -> Reserve:
+) -> Reservation:
     node = fleet.nodes[place.node]
     leaving = [uid for uid in node.pods if uid in fleet.releasing]
-    reservation = Reservation(
-        key=f"{owner}/{request.uid}",
+    return Reservation(
+        key=reservation_key(request, owner),
         node=place.node,
         resources=request.resources,
         slices=tuple(placement for _, placement in place.slices),
@@ -83,4 +84,3 @@ def _reserve(
         shares=place.shares,
         charge=Charge(request.queue, wanted(fleet, request), not request.preemptible),
     )
-    return Reserve(request, reservation)

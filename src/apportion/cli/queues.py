@@ -1,0 +1,145 @@
+"""`apportion queues`: the tree of queues with quota, fair share, use, and how many pods wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from apportion.cli import connecting, drawing
+
+if TYPE_CHECKING:
+    from apportion.core.queues.amounts import Amounts
+    from apportion.view.queue_scene import QueueScene, ShownQueue
+
+PLAIN_WIDTH = 120
+BAR = 16  # characters
+
+
+def command(
+    *,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="Output format: text or json.")
+    ] = "text",
+    resource: Annotated[
+        Literal["gpu", "cpu", "memory"], typer.Option("--resource", "-r", help="Resource to show: gpu, cpu or memory.")
+    ] = "gpu",
+    kubeconfig: connecting.Kubeconfig = None,
+) -> None:
+    """Show the tree of queues: quota, fair share and use of each, and how many pods run and wait.
+
+    GPUs count whole, by shares of their memory, and by slices. The fair share is what a queue is entitled to now: it
+    depends on what all queues request. The ClusterRole apportion-viewer allows to read everything that is needed.
+    """
+    logging.basicConfig(level=logging.ERROR)
+    with connecting.errors_reported():
+        scene = asyncio.run(_read(kubeconfig))
+    if output == "json":
+        typer.echo(json.dumps(to_json(scene), indent=2))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH, no_color=True, highlight=False)
+    for part in picture(scene, resource, drawing.glyphs(console) is drawing.UNICODE):
+        console.print(part)
+
+
+async def _read(kubeconfig: Path | None) -> QueueScene:
+    from apportion.view.informers import Informers
+    from apportion.view.queue_scene import queue_scene
+    from apportion.view.view import View
+
+    installation = connecting.installation()
+    async with connecting.client(kubeconfig) as client:
+        view = View(reservation_namespace=installation.reservation_namespace)
+        await Informers(client, view, installation).load()
+        return queue_scene(view)
+
+
+def picture(scene: QueueScene, resource: str, unicode: bool = True) -> list[Table | Text]:  # noqa: FBT001, FBT002
+    from apportion.core.queues import quantities
+
+    said = quantities.said
+    number = ("gpu", "cpu", "memory").index(resource)
+    title = f"{said(resource, scene.total[number])} in {len(scene.queues)} queues"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("QUEUE", "", "USED", "FAIR SHARE", "QUOTA", "LIMIT"):
+        table.add_column(heading, justify="left" if heading in {"QUEUE", ""} else "right", no_wrap=True)
+    for heading in ("WEIGHT", "PRIORITY", "RUNNING", "PENDING"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in scene.queues:
+        allowance = each.queue.allowances[number]
+        used, share = each.used[number], each.share[number]
+        table.add_row(
+            "  " * each.depth + each.name,
+            _bar(used, share, scene.total[number], unicode=unicode),
+            _plain(resource, used),
+            _plain(resource, share),
+            _plain(resource, allowance.quota),
+            _plain(resource, allowance.limit),
+            f"{float(allowance.weight):g}",
+            str(each.queue.priority),
+            str(each.running),
+            Text(str(each.waiting), style="yellow" if each.waiting else ""),
+        )
+    notes = [Text(f"{each.name}: {each.problem}", style="red") for each in scene.queues if each.problem]
+    notes += [
+        Text(f"{count} pending {'pod names' if count == 1 else 'pods name'} queue {name}, which does not exist", "red")
+        for name, count in scene.lost.items()
+    ]
+    return [table, *notes]
+
+
+def to_json(scene: QueueScene) -> dict[str, Any]:
+    return {"total": _amounts(scene.total), "queues": [_queue(each) for each in scene.queues], "unknown": scene.lost}
+
+
+def _queue(each: ShownQueue) -> dict[str, Any]:
+    queue = each.queue
+    found: dict[str, Any] = {"name": queue.name, "parent": queue.parent, "priority": queue.priority}
+    for name, allowance in zip(("gpu", "cpu", "memory"), queue.allowances, strict=True):
+        found[name] = {"quota": allowance.quota, "limit": allowance.limit, "weight": float(allowance.weight)}
+    found |= {
+        "fairShare": _amounts(each.share),
+        "used": _amounts(each.used),
+        "usedNonPreemptible": _amounts(each.fixed),
+        "requested": _amounts(each.demand),
+        "runningPods": each.running,
+        "pendingPods": each.waiting,
+    }
+    return found | ({"problem": each.problem} if each.problem else {})
+
+
+def _amounts(amounts: Amounts) -> dict[str, int]:
+    return {"gpuMilli": amounts.gpu, "cpuMilli": amounts.cpu, "memoryBytes": amounts.memory}
+
+
+def _plain(resource: str, amount: int) -> str:
+    from apportion.core.queues import quantities
+
+    return "-" if amount < 0 else quantities.said(resource, amount).partition(" ")[0]
+
+
+def _bar(used: int, share: int, total: int, *, unicode: bool) -> Text:
+    """Use of the queue against the whole; what is above its share in another colour, and the share marked."""
+    if total <= 0:
+        return Text("")
+    full, empty, over, mark = ("█", "·", "▓", "|") if unicode else ("#", ".", "%", "|")
+    cells = [empty] * BAR
+    filled = min(BAR, -(-used * BAR // total))
+    entitled = min(BAR, share * BAR // total)
+    for cell in range(filled):
+        cells[cell] = full if cell < entitled else over
+    if entitled < BAR and cells[entitled] == empty:
+        cells[entitled] = mark
+    text = Text("".join(cells))
+    text.stylize("green", 0, min(filled, entitled))
+    text.stylize("yellow", min(filled, entitled), filled)
+    return text

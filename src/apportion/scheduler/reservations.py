@@ -1,0 +1,87 @@
+"""Places that are kept: for whom others were evicted, and for the successors of pods that were moved.
+
+A place for a pod is written down as its nominated node, and a new leader reserves it again. A place for a successor is
+kept in memory, for a while.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable
+
+from apportion.apis import names
+from apportion.apis.identities import PodUID
+from apportion.core import refusals
+from apportion.core.cluster_changes import Happened
+from apportion.core.evictions import nominations
+from apportion.core.groups import Group
+from apportion.core.operations import Reserve
+from apportion.core.policies import Policy
+from apportion.core.reasons import Code
+from apportion.core.refusals import Refusal
+from apportion.core.statement import Statement
+from apportion.view.view import View
+
+log = logging.getLogger(__name__)
+
+SUCCESSOR_SECONDS = 120.0  # for a controller to make the pod anew
+
+
+class Reservations:
+    """Knows which reservation belongs to which pod that waits."""
+
+    def __init__(self, view: View, policy: Policy, now: Callable[[], float]) -> None:
+        self._view, self._policy, self._now = view, policy, now
+        self._of_pods: dict[PodUID, str] = {}
+        self._expiring: list[tuple[float, str]] = []
+
+    def made(self, statement: Statement) -> None:
+        for operation in statement.operations:
+            if not isinstance(operation, Reserve):
+                continue
+            if operation.request.uid in statement.group.uids:
+                self._of_pods[operation.request.uid] = operation.reservation.key
+            else:
+                heapq.heappush(self._expiring, (self._now() + SUCCESSOR_SECONDS, operation.reservation.key))
+
+    def pod_gone(self, uid: PodUID) -> None:
+        """The pod waits no longer: it has its place, or needs none."""
+        key = self._of_pods.pop(uid, None)
+        if key is not None:
+            self._release(key)
+
+    def waits(self, group: Group) -> Refusal | None:
+        """What a group with a reserved place waits for; None if nothing is in its way there, so it has to have
+        another place."""
+        fleet = self._view.fleet
+        kept = fleet.reservations_for(group.key)
+        leaving = {uid for each in kept for uid in each.after if uid in fleet.pod_nodes or fleet.holds(uid)}
+        if leaving:
+            nodes = ", ".join(sorted({each.node for each in kept}))
+            return refusals.of_pod(group.members[0], Code.MAKING_ROOM, nodes, len(leaving))
+        for each in kept:
+            fleet.release_reservation(each.key)
+        return None
+
+    def expire(self) -> None:
+        while self._expiring and self._expiring[0][0] <= self._now():
+            self._release(heapq.heappop(self._expiring)[1])
+
+    def restore(self) -> None:
+        """What an earlier leader promised. What cannot be kept any more is decided anew."""
+        for waiting in self._view.waiting:
+            request, node = waiting.reading.request, waiting.pod.status.nominated_node_name
+            if not node or request is None or request.scheduler_name not in names.OUR_SCHEDULERS:
+                continue
+            found = nominations.reserve_again(self._view.fleet, request, node, self._policy)
+            if found is not None:
+                self._view.fleet.reserve(found)
+                self._of_pods[request.uid] = found.key
+                log.info("pod %s keeps its place on node %s", request.key, node)
+
+    def _release(self, key: str) -> None:
+        reservation = self._view.fleet.reservations.get(key)
+        if reservation is not None:
+            self._view.fleet.release_reservation(key)
+            self._view.changes.note(Happened.POD_GONE, reservation.node)
