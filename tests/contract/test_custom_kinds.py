@@ -333,6 +333,23 @@ async def test_custom_kinds_take_apply_but_no_strategic_patch(tabs: Tabs) -> Non
     assert (await tabs.ask("PATCH", path, {}, STRATEGIC_PATCH)).code == 415
 
 
+async def test_the_document_offers_no_strategic_patch_for_custom_kinds(tabs: Tabs) -> None:
+    """kubectl apply sends the patch that the document offers."""
+    place = f"/apis/{tabs.group}/v1/namespaces/{{namespace}}/tabs/{{name}}"
+
+    offered: set[str] = set()
+
+    async def told() -> bool:
+        answer = await tabs.ask("GET", f"/openapi/v3/apis/{tabs.group}/v1")
+        item = answer.body.get("paths", {}).get(place) if answer.code == 200 else None
+        offered.update(item["patch"]["requestBody"]["content"] if item else ())
+        return bool(offered)
+
+    await until(told, "the kind is in the document")
+    assert MERGE_PATCH in offered
+    assert STRATEGIC_PATCH not in offered
+
+
 async def test_custom_kinds_insist_on_a_version(tabs: Tabs) -> None:
     await tabs.ask("POST", tabs.path, tabs.tab())
     blind = await tabs.ask("PUT", f"{tabs.path}/t", tabs.tab(size="m"))

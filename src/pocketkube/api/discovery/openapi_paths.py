@@ -10,12 +10,8 @@ from pocketkube.api.registry import Resource
 
 Obj = dict[str, Any]
 
-_PATCHES = (
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-)
+_CUSTOM_PATCHES = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
+_PATCHES = (*_CUSTOM_PATCHES, "application/strategic-merge-patch+json")
 _LIST = (
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
@@ -60,27 +56,33 @@ def paths(resources: Sequence[Resource], schema_name: Callable[[Resource], str])
         scope = ["namespace"] if resource.namespaced else []
         schema = schema_name(resource)
         kind = (resource.group, resource.version, resource.kind)
-        found[home] = _item(_ON_COLLECTION, resource.verbs, kind, schema, scope)
+        patches = _CUSTOM_PATCHES if resource.custom else _PATCHES
+        found[home] = _item(_ON_COLLECTION, resource.verbs, kind, schema, scope, patches)
         if resource.namespaced and "list" in resource.verbs:
-            found[f"{root}/{resource.plural}"] = _item(_ON_COLLECTION, ("list",), kind, schema, [])
+            found[f"{root}/{resource.plural}"] = _item(_ON_COLLECTION, ("list",), kind, schema, [], patches)
         if "get" not in resource.verbs:
             continue
-        found[f"{home}/{{name}}"] = _item(_ON_OBJECT, resource.verbs, kind, schema, [*scope, "name"])
+        found[f"{home}/{{name}}"] = _item(_ON_OBJECT, resource.verbs, kind, schema, [*scope, "name"], patches)
         for subresource in sorted(resource.subresources):
             group, version, name, verbs = resource_lists.subresource_facts(resource, subresource)
             place = f"{home}/{{name}}/{subresource}"
             same = (group, version, name) == kind
             found[place] = _item(
-                _ON_SUBRESOURCE, verbs, (group, version, name), schema if same else "", [*scope, "name"]
+                _ON_SUBRESOURCE, verbs, (group, version, name), schema if same else "", [*scope, "name"], patches
             )
     return found
 
 
 def _item(
-    methods: dict[str, str], verbs: Sequence[str], kind: tuple[str, str, str], schema: str, parameters: list[str]
+    methods: dict[str, str],
+    verbs: Sequence[str],
+    kind: tuple[str, str, str],
+    schema: str,
+    parameters: list[str],
+    patches: Sequence[str],
 ) -> Obj:
     served = {method: verb for method, verb in methods.items() if verb in verbs}
-    item: Obj = {method: _operation(verb, kind, schema) for method, verb in served.items()}
+    item: Obj = {method: _operation(verb, kind, schema, patches) for method, verb in served.items()}
     if parameters:
         item["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in parameters
@@ -88,7 +90,7 @@ def _item(
     return item
 
 
-def _operation(verb: str, kind: tuple[str, str, str], schema: str) -> Obj:
+def _operation(verb: str, kind: tuple[str, str, str], schema: str, patches: Sequence[str]) -> Obj:
     group, version, name = kind
     operation: Obj = {
         "x-kubernetes-action": {"create": "post", "update": "put"}.get(verb, verb),
@@ -102,7 +104,7 @@ def _operation(verb: str, kind: tuple[str, str, str], schema: str) -> Obj:
     if verb in ("create", "update"):
         operation["requestBody"] = _body(("*/*",), schema)
     elif verb == "patch":
-        operation["requestBody"] = _body(_PATCHES, "")
+        operation["requestBody"] = _body(patches, "")
     return operation
 
 
