@@ -21,7 +21,7 @@ def charged(fleet: Fleet, **wants: object) -> tuple[int | None, int]:
     request = pod_request(**wants)
     before = gpu_usage.wanted(fleet, request)
     assert isinstance(group_decision.decide(fleet, Group.of(request), Policy("first-fit")), group_decision.Statement)
-    return before, gpu_usage.held(fleet, request.uid)
+    return before, gpu_usage.held(fleet, request)
 
 
 def test_q08_everything_is_charged_in_milli_gpu() -> None:

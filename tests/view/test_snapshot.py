@@ -85,9 +85,9 @@ def test_x03_a_snapshot_has_no_secrets(cluster: Cluster) -> None:
         (b"", "is not a snapshot"),
         (b"{}", "is not a snapshot"),
         (b"[1]", "is not a snapshot"),
-        (b'{"apportion_snapshot":1,"nodes":[{"name":7}]}', "is not a snapshot"),
-        (b'{"apportion_snapshot":99}', "reads version 1"),
-        (b'{"apportion_snapshot":1,"nodes":[{"name":"a","gpus":[{"uuid":"g","model":0}]}]}', "unknown model"),
+        (b'{"apportion_snapshot":2,"nodes":[{"name":7}]}', "is not a snapshot"),
+        (b'{"apportion_snapshot":99}', "reads version 2"),
+        (b'{"apportion_snapshot":2,"nodes":[{"name":"a","gpus":[{"uuid":"g","model":0}]}]}', "unknown model"),
     ],
 )
 def test_x03_what_is_no_snapshot_is_refused(data: bytes, fix: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
 
-from apportion.apis.errors import ApportionError
+from apportion.apis.errors import ApportionError, InputError
 
 app = typer.Typer(
     add_completion=False,
@@ -25,6 +25,7 @@ DATA = Path("data/openb")
 NOT_OK = 1
 BAD_INPUT = 2
 ALL = "all"
+RECLAIM_NODES = 1000
 
 Run = dict[str, Any]
 P = ParamSpec("P")
@@ -140,12 +141,26 @@ def fairness(
 
 @app.command()
 @errors_reported
+def reclaim(
+    nodes: Annotated[int, typer.Option(help="Nodes with 8 GPUs each.", min=2, max=10_000)] = 100,
+    gang: Annotated[
+        int, typer.Option(help="Pods of a gang that reclaims 8 GPUs each; 0: pods of one GPU that reclaim half.", min=0)
+    ] = 0,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Time plans of evictions: a queue reclaims GPUs of a full cluster, and of one that is half as large."""
+    runs = _reclaim(nodes, gang)
+    _print(runs, output, lambda: _reclaim_table(runs))
+
+
+@app.command()
+@errors_reported
 def bench(
     data: DataOption = DATA,
     seeds: Annotated[str, typer.Option(help="Arrival orders of the trace.")] = "42",
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Run all benchmarks: packing on the trace, MIG-100 and decision rate, each with its baselines."""
+    """Run all benchmarks: packing on the trace, MIG-100, decision rate and plans of evictions, with their baselines."""
     from apportion.lab import comparison, reporting, trace
 
     reporting.say(reporting.load_line())
@@ -157,6 +172,7 @@ def bench(
             f"no openb trace in {data}: skipped. Its source is {trace.SOURCE}; specify the directory with --data."
         )
     runs += _mig100(ALL, "1", "")
+    runs += _reclaim(RECLAIM_NODES, 0) + _reclaim(RECLAIM_NODES, RECLAIM_NODES // 2)
     _print(runs, output, lambda: reporting.show(comparison.table(runs)))
 
 
@@ -205,6 +221,14 @@ def _rate(data: Path, copies: int, seed: int, limit: int | None) -> list[Run]:
         return lab.race(loaded, seed, contenders, limit, advance)
 
 
+def _reclaim(nodes: int, gang: int) -> list[Run]:
+    from apportion.lab import reclaim as lab
+
+    if gang > nodes // 2:
+        raise InputError("--gang", gang, f"must be at most {nodes // 2}: the queue is entitled to half of the nodes")
+    return [lab.run(nodes, gang), lab.run(nodes // 2, gang // 2)]
+
+
 def _print(runs: list[Run], output: Output, show: Callable[[], object]) -> None:
     from apportion.lab import reporting
 
@@ -237,6 +261,17 @@ def _mig100_table(runs: list[Run]) -> None:
         ("decisions_per_second", "decisions/s"),
     ]
     reporting.show(reporting.table("MIG-100: requests accepted", rows, columns))
+
+
+def _reclaim_table(runs: list[Run]) -> None:
+    from apportion.lab import reporting
+
+    rows = [run | {"slowest": 1000 * max(run["plan_seconds"])} for run in runs]
+    columns = [("nodes", "nodes"), ("gang", "gang"), ("plans", "plans"), ("victims", "victims"), ("seconds", "seconds")]
+    columns.append(("slowest", "slowest plan (ms)"))
+    reporting.show(reporting.table(f"Plans of evictions ({reporting.load_line()})", rows, columns))
+    large, small = (run["seconds"] for run in runs)
+    reporting.say(f"twice the size compared with half of it: {large / small:.1f} times")
 
 
 def _rate_table(runs: list[Run]) -> None:

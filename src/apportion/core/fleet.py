@@ -7,28 +7,25 @@ tried out for the cost of what it changes, however large the fleet is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-import msgspec
-
-from apportion.apis import names
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import Request
-from apportion.core import gpu_usage
 from apportion.core.catalog import Catalog
+from apportion.core.evictions.disruption_budgets import NO_BUDGETS, Budgets
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.groups import Gang
-from apportion.core.holdings import Holding, Holdings
-from apportion.core.journal import Journal, Mark
 from apportion.core.ledger import GpuLedger
-from apportion.core.node import CPU, MEMORY, NodeState
-from apportion.core.queues.accounts import FOREIGN, Accounts, Charge
-from apportion.core.queues.amounts import Amounts
-from apportion.core.recent_changes import RecentChanges
+from apportion.core.node import NodeState, SavedNode
+from apportion.core.queues import charging
+from apportion.core.queues.accounts import Accounts
+from apportion.core.records import fleet_record
+from apportion.core.records.holdings import Holding, Holdings
+from apportion.core.records.journal import Journal, Mark
+from apportion.core.records.label_counts import LabelCounts
+from apportion.core.records.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
 
 __all__ = [
@@ -44,15 +41,6 @@ __all__ = [
 ]
 
 _LOG_LENGTH = 1 << 14  # changes of nodes; a reader that is further behind looks at the whole fleet
-
-
-class _Offer(NamedTuple):
-    """What a node offers, to be put back by a rollback."""
-
-    facts: NodeFacts | None
-    gpus: tuple[GpuFacts, ...]
-    ready: bool
-    wholes: dict[PodUID, tuple[DeviceUUID, ...]]
 
 
 class Fleet:
@@ -78,12 +66,14 @@ class Fleet:
         self.gangs: dict[str, Gang] = {}
         self.group_pods: dict[str, dict[PodUID, None]] = {}  # groups -> their pods with a node
         self.accounts = Accounts()
+        self.budgets: Budgets = NO_BUDGETS
         self.storage: Storage | None = None
         self.sharing = True  # False if no component binds pods with a share of a GPU
+        self.gpu_changes = 0  # grows with every change of a node's GPUs
         self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
         self.log: RecentChanges[NodeName] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
-        self._apart_label_counts: Counter[str] = Counter()
-        self._reservation_owners: Counter[str] = Counter()
+        self._label_counts = LabelCounts()
+        self._reservation_owners: dict[str, set[str]] = {}  # owners -> keys of their reservations
         self._holdings = Holdings()
         self._journal = Journal()
         self._note = self._journal.note
@@ -118,7 +108,7 @@ class Fleet:
     def set_gpus(self, node: NodeName, gpus: Sequence[GpuFacts], *, ready: bool) -> None:
         """Replace what is known of a node's GPUs. Slices and shares that are booked on them stay booked."""
         state = self._node(node)
-        self._note(self._restore_gpus, node, _offer_of(state))
+        self._note(self._restore_gpus, node, state.saved())
         self._replace_gpus(state, gpus, ready=ready)
         state.reassign_devices()
         self._forget_if_empty(state)
@@ -128,7 +118,7 @@ class Fleet:
         state = self.nodes.get(name)
         if state is None:
             return
-        self._note(self._restore_node, name, _offer_of(state))
+        self._note(self._restore_node, name, state.saved())
         self._replace_gpus(state, (), ready=False)
         state.facts = None
         state.wholes = {}
@@ -195,7 +185,7 @@ class Fleet:
         same = all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items())
         if same and not state.lacks_devices and not state.forgets_reservation(known):
             return
-        self._note(self._restore_gpus, node, _offer_of(state))
+        self._note(self._restore_gpus, node, state.saved())
         state.reassign_devices(known)
         state.touch()
 
@@ -274,10 +264,7 @@ class Fleet:
         return owner in self._reservation_owners
 
     def reservations_for(self, owner: str) -> tuple[Reservation, ...]:
-        if owner not in self._reservation_owners:
-            return ()
-        owned = [each for each in self.reservations.values() if each.owner == owner]
-        return tuple(sorted(owned, key=lambda each: each.key))
+        return tuple(self.reservations[key] for key in sorted(self._reservation_owners.get(owner, ())))
 
     # Slices and shares
 
@@ -339,22 +326,7 @@ class Fleet:
 
     def record(self) -> bytes:
         """The whole state as bytes: equal states give equal bytes, however they came about."""
-        plain = {
-            "nodes": [self.nodes[name].record() for name in sorted(self.nodes)],
-            "holdings": self._holdings.record(),
-            "pods": sorted(self.pod_nodes.items()),
-            "gpus": sorted(self.gpu_nodes.items()),
-            "apart": sorted(self.apart.items()),
-            "apart labels": sorted(self.apart_labels),
-            "reservations": sorted(self.reservations),
-            "ended reservations": [list(self.ended_reservations[key]) for key in sorted(self.ended_reservations)],
-            "releasing": sorted(self.releasing),
-            "namespaces": self.namespaces,
-            "storage": self.storage,
-            "sharing": self.sharing,
-            "reservation namespace": self.reservation_namespace,
-        }
-        return msgspec.json.encode(plain, order="sorted")
+        return fleet_record.of(self, self._holdings.record())
 
     # Parts of the above, and inverses
 
@@ -386,13 +358,14 @@ class Fleet:
             if self.gpu_nodes.get(uuid) == state.name:
                 del self.gpu_nodes[uuid]
                 self._holdings.detach(uuid)
-        state.gpus = {facts.uuid: GpuLedger(facts) for facts in gpus}
+        before, state.gpus = state.gpus, {facts.uuid: GpuLedger(facts) for facts in gpus}
         state.ready = ready
+        self.gpu_changes += 1
         for uuid, gpu in state.gpus.items():
             self.gpu_nodes[uuid] = state.name
             self._holdings.attach(gpu, state.name)
-        for request in state.pods.values():
-            self._charge(request)
+        for record in self._holdings.on_gpus({*before, *state.gpus}):
+            self._charge_owner(record)
         self._offer_changed(state)
 
     # A node that was forgotten and came back is another object, so inverses go by name.
@@ -403,7 +376,7 @@ class Fleet:
         self._offer_changed(state)
         self._forget_if_empty(state)
 
-    def _restore_gpus(self, name: NodeName, offer: _Offer) -> None:
+    def _restore_gpus(self, name: NodeName, offer: SavedNode) -> None:
         state = self._node(name)
         self._replace_gpus(state, offer.gpus, ready=offer.ready)
         state.wholes = {}
@@ -411,7 +384,7 @@ class Fleet:
         state.place_reservations()
         self._forget_if_empty(state)
 
-    def _restore_node(self, name: NodeName, offer: _Offer) -> None:
+    def _restore_node(self, name: NodeName, offer: SavedNode) -> None:
         self._node(name).facts = offer.facts
         self._restore_gpus(name, offer)
 
@@ -425,7 +398,7 @@ class Fleet:
             self.releasing.add(request.uid)
         if request.rules.anti_affinity:
             self.apart[request.uid] = node
-            self._count_apart_labels(request, 1)
+            self.apart_labels = self._label_counts.change(request, 1)
         for claim in request.volume_claims:
             self.volume_users.setdefault(f"{request.namespace}/{claim}", set()).add(request.uid)
         self.group_pods.setdefault(request.group_key, {})[request.uid] = None
@@ -435,7 +408,7 @@ class Fleet:
         state = self.nodes[self.pod_nodes.pop(uid)]
         request = state.remove_pod(uid)
         if self.apart.pop(uid, None) is not None:
-            self._count_apart_labels(request, -1)
+            self.apart_labels = self._label_counts.change(request, -1)
         for claim in request.volume_claims:
             users = self.volume_users[f"{request.namespace}/{claim}"]
             users.discard(uid)
@@ -451,54 +424,34 @@ class Fleet:
 
     def _charge(self, request: Request) -> None:
         """Charge a pod with a node to its queue."""
-        charge = None
-        if request.uid not in self.releasing and not self._reserves(request):
-            ours = request.scheduler_name in names.OUR_SCHEDULERS
-            amounts = self.held_amounts(request)
-            charge = Charge(request.queue if ours else FOREIGN, amounts, ours and not request.preemptible)
-        self.accounts.set_charge(request.uid, charge)
-
-    def held_amounts(self, request: Request) -> Amounts:
-        """What a pod with a node counts for."""
-        return Amounts(
-            gpu_usage.held(self, request.uid), request.resources.get(CPU, 0), request.resources.get(MEMORY, 0)
-        )
-
-    def _reserves(self, request: Request) -> bool:
-        """A pod that holds a GPU on behalf of its sharers, who are charged for it."""
-        return request.namespace == self.reservation_namespace and request.whole_gpus > 0
+        self.accounts.set_charge(request.uid, charging.of_pod(self, request))
 
     def _charge_owner(self, record: Holding) -> None:
         node = self.pod_nodes.get(PodUID(record.owner))
         if node is not None:
             self._charge(self.nodes[node].pods[PodUID(record.owner)])
 
-    def _count_apart_labels(self, request: Request, number: int) -> None:
-        for term in request.rules.anti_affinity:
-            for key in term.label_selector.keys if term.label_selector is not None else ():
-                self._apart_label_counts[key] += number
-        keys = frozenset(key for key, count in self._apart_label_counts.items() if count)
-        if keys != self.apart_labels:
-            self.apart_labels = keys
-
     def _mark_releasing(self, uid: PodUID, releasing: bool) -> None:  # noqa: FBT001
         if releasing:
             self.releasing.add(uid)
         else:
             self.releasing.discard(uid)
-        self._charge(self.nodes[self.pod_nodes[uid]].pods[uid])
+        state = self.nodes[self.pod_nodes[uid]]
+        self._charge(state.pods[uid])
+        state.touch()
 
     def _enter_reservation(self, reservation: Reservation) -> None:
         self.accounts.set_charge(f"reservation/{reservation.key}", reservation.charge)
         self.reservations[reservation.key] = reservation
-        self._reservation_owners[reservation.owner] += 1
+        self._reservation_owners.setdefault(reservation.owner, set()).add(reservation.key)
         self._node(reservation.node).add_reservation(reservation)
 
     def _drop_reservation(self, key: str) -> None:
         reservation = self.reservations.pop(key)
         self.accounts.set_charge(f"reservation/{key}", None)
-        self._reservation_owners[reservation.owner] -= 1
-        if not self._reservation_owners[reservation.owner]:
+        owned = self._reservation_owners[reservation.owner]
+        owned.discard(key)
+        if not owned:
             del self._reservation_owners[reservation.owner]
         state = self.nodes[reservation.node]
         state.remove_reservation(key)
@@ -547,8 +500,3 @@ class Fleet:
             state = self.nodes[home]
             state.place_reservations()
             state.touch()
-
-
-def _offer_of(state: NodeState) -> _Offer:
-    gpus = tuple(gpu.facts for gpu in state.gpus.values())
-    return _Offer(state.facts, gpus, state.ready, dict(state.wholes))

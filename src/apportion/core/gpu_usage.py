@@ -7,10 +7,12 @@ smallest GPU that could hold it, a slice by the model of which it takes the smal
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from apportion.apis import names
-from apportion.apis.identities import DeviceUUID, PodUID
+from apportion.apis.identities import DeviceUUID
 from apportion.apis.request import Request
 from apportion.core.ledger import GpuLedger
 
@@ -20,11 +22,12 @@ if TYPE_CHECKING:
 MILLI = 1000
 
 
-def held(fleet: Fleet, uid: PodUID) -> int:
-    """What a pod holds now."""
-    node = fleet.pod_nodes.get(uid)
-    request = fleet.nodes[node].pods[uid] if node is not None else None
-    total = MILLI * request.whole_gpus + _static(fleet, request) if request is not None else 0
+def held(fleet: Fleet, request: Request) -> int:
+    """What a pod that has a node holds now."""
+    uid = request.uid
+    total = MILLI * request.whole_gpus + _static(fleet, request)
+    if not fleet.holds(uid):
+        return total
     for share in fleet.shares_of(uid):
         gpu = _gpu(fleet, share.gpu)
         total += _rounded_up(share.mib, gpu.memory_mib) if gpu is not None else 0
@@ -36,6 +39,23 @@ def held(fleet: Fleet, uid: PodUID) -> int:
 
 def wanted(fleet: Fleet, request: Request) -> int | None:
     """What a pending pod would be charged; None if no GPU of the fleet could serve it."""
+    if request.share is None and not request.slices:
+        return MILLI * request.whole_gpus + _static(fleet, request)
+    known = _known.get(fleet)
+    if known is None or known[0] != fleet.gpu_changes:
+        known = _known[fleet] = (fleet.gpu_changes, {})
+    share = request.share
+    asked = (share and (share.milli, share.memory_mib, share.devices), tuple(want.profile for want in request.slices))
+    key = (asked, _static(fleet, request))
+    if key not in known[1]:
+        known[1][key] = _wanted(fleet, request)
+    return known[1][key]
+
+
+_known: WeakKeyDictionary[Fleet, tuple[int, dict[Hashable, int | None]]] = WeakKeyDictionary()
+
+
+def _wanted(fleet: Fleet, request: Request) -> int | None:
     charges = [MILLI * request.whole_gpus, _static(fleet, request)]
     gpus = [gpu for node in fleet for gpu in node.gpus.values()]
     share = request.share

@@ -27,7 +27,7 @@ from apportion.core.reasons import Code, Reason
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 
-__all__ = ["Group", "Refusal", "Statement", "decide", "place"]
+__all__ = ["Group", "Refusal", "Statement", "decide", "kept_for", "place"]
 
 
 def decide(
@@ -46,7 +46,7 @@ def decide(
     the request mix that the policy learns from.
     """
     mark = fleet.checkpoint()
-    operations: list[Operation] = [Unreserve(each) for each in _kept_for(fleet, group)]
+    operations: list[Operation] = [Unreserve(each) for each in kept_for(fleet, group)]
     for operation in operations:
         operation.apply(fleet)
     for request in group.members:
@@ -63,7 +63,7 @@ def decide(
     return Statement(group, tuple(operations))
 
 
-def _kept_for(fleet: Fleet, group: Group) -> list[Reservation]:
+def kept_for(fleet: Fleet, group: Group) -> list[Reservation]:
     """What is reserved for the group, and one place for each member that follows a pod which was moved."""
     found = list(fleet.reservations_for(group.key))
     taken: Counter[str] = Counter()

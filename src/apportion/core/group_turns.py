@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from apportion.apis.request import Request
-from apportion.core import gangs, gpu_usage, refusals
+from apportion.core import gangs, gpu_usage, group_decision, refusals
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.node import CPU, MEMORY
@@ -47,11 +47,14 @@ def next_turn(fleet: Fleet, pods: Sequence[Request]) -> Turn[Group] | Refusal:
 
 
 def stopped(fleet: Fleet, turn: Turn[Group]) -> Refusal | None:
-    """By the queue. A group with a place that is reserved has passed already, and is charged."""
-    if fleet.reserves_for(turn.group.key):
-        return None
+    """By the queue. What is reserved for the group has passed already, and is charged."""
     first = turn.group.members[0]
-    closed = gates.against(fleet.accounts, turn.queue, turn.need, fixed=not first.preemptible)
+    need = turn.need
+    for reservation in group_decision.kept_for(fleet, turn.group):
+        need = need.minus(reservation.charge.amounts) if reservation.charge is not None else need
+    if need.gpu <= 0 and need.cpu <= 0 and need.memory <= 0:
+        return None
+    closed = gates.against(fleet.accounts, turn.queue, need, fixed=not first.preemptible)
     if closed is None:
         return None
     code = Code.OVER_LIMIT if closed.gate is Gate.LIMIT else Code.OVER_QUOTA

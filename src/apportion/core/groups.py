@@ -20,7 +20,8 @@ class Subgroup(msgspec.Struct, frozen=True):
 class Gang(msgspec.Struct, frozen=True):
     """What is known of a group besides its pods. Without it every pod is a group of its own.
 
-    `started` is when its minimum last ran, in seconds; None if it does not.
+    Times are in seconds. `started` is when its minimum last began to run, None if it does not run; `below_since` is
+    since when pods of it run without the minimum, None if that is not so.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Gang(msgspec.Struct, frozen=True):
     subgroups: tuple[Subgroup, ...] = ()
     created: str = ""
     started: int | None = None
+    below_since: int | None = None
 
 
 def key_of(request: Request) -> str:

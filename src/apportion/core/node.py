@@ -9,9 +9,9 @@ from apportion.apis import names
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import HostPort
 from apportion.apis.request import Request
-from apportion.core.fleet_facts import NodeFacts, Reservation
+from apportion.core.fleet_facts import GpuFacts, NodeFacts, Reservation
 from apportion.core.ledger import GpuLedger
-from apportion.core.recent_changes import RecentChanges
+from apportion.core.records.recent_changes import RecentChanges
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -27,6 +27,15 @@ class Offer(NamedTuple):
     cpu: int
     gpus: int
     product: str
+
+
+class SavedNode(NamedTuple):
+    """What a node offers, to be put back by a rollback."""
+
+    facts: NodeFacts | None
+    gpus: tuple[GpuFacts, ...]
+    ready: bool
+    wholes: dict[PodUID, tuple[DeviceUUID, ...]]
 
 
 class NodeState:
@@ -271,6 +280,9 @@ class NodeState:
                     self.gpus[uuid].reservation = uid
                 else:
                     self.gpus[uuid].whole = uid
+
+    def saved(self) -> SavedNode:
+        return SavedNode(self.facts, tuple(gpu.facts for gpu in self.gpus.values()), self.ready, dict(self.wholes))
 
     def record(self) -> dict[str, object]:
         facts = self.facts

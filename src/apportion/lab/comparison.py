@@ -41,6 +41,16 @@ def lines(runs: Sequence[Run]) -> Iterator[Run]:
         speeds = {run["method"]: f"{run['decisions_per_second']:,.0f}" for run in timed if run["nodes"] == nodes}
         line = {"case": f"openb, {nodes:,} nodes", "measure": "decisions/s"}
         yield line | {openb.OURS if method == rate.ROWS else method: speed for method, speed in speeds.items()}
+    yield from _evictions(runs)
+
+
+def _evictions(runs: Sequence[Run]) -> Iterator[Run]:
+    """Our time on a cluster, and what half of the cluster takes."""
+    timed = [run for run in runs if "plan_seconds" in run]
+    for run, half in zip(timed[::2], timed[1::2], strict=True):
+        kind = f"a gang of {run['gang']}" if run["gang"] else f"{run['plans']:,} pods"
+        line = {"case": f"reclaim for {kind}, {run['nodes']:,} nodes", "measure": "seconds; times half the size"}
+        yield line | {openb.OURS: f"{run['seconds']:.2f}; {run['seconds'] / half['seconds']:.1f}"}
 
 
 def _cases(runs: Sequence[Run], key: str, number: str, name: str, measure: str) -> Iterator[Run]:

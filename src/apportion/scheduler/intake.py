@@ -13,7 +13,7 @@ from apportion.view.waiting import WaitingPod, WaitingPods
 
 
 class Intake:
-    """Gated pods and those that are held back are skipped; a pod with an invalid request gets an event with the problem."""
+    """Gated pods and those that are held back are skipped; a pod with an invalid request gets an event that says so."""
 
     def __init__(
         self,

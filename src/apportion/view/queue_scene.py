@@ -103,7 +103,7 @@ def queue_scene(view: View) -> QueueScene:
         for name in tree.queues
         if _in_cycle(view, name)
     )
-    lost = {name: count for name, count in sorted(waiting.items()) if name not in tree}
+    lost: dict[str, int] = {name: count for name, count in sorted(waiting.items()) if name not in tree}
     return QueueScene(entitlements.total, (*listed, *broken), lost)
 
 

@@ -79,8 +79,8 @@ def core_queue(queue: queues.Queue) -> Queue:
     """As decisions use it; raises QueueError."""
     settings = queues.read(queue)
     return Queue(
-        settings.name,
-        settings.parent,
+        QueueName(settings.name),
+        QueueName(settings.parent),
         settings.priority,
         queue.metadata.creation_timestamp or "",
         _allowance(settings.gpu),

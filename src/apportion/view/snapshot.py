@@ -10,24 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import msgspec
 
 from apportion.apis.errors import CatalogError, InputError
-from apportion.apis.identities import DeviceUUID, NodeName
+from apportion.apis.identities import DeviceUUID, NodeName, QueueName
 from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import POLICIES, Request
 from apportion.core.catalog import Catalog, Model, check
+from apportion.core.evictions.disruption_budgets import NO_BUDGETS, KnownBudgets, as_known
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation
+from apportion.core.groups import Gang
 from apportion.core.node import NodeState
 from apportion.core.placement.request_mix import Mix, SavedMix
 from apportion.core.policies import FRAGMENTATION, Policy
+from apportion.core.queues.amounts import RESOURCES
+from apportion.core.queues.tree import Allowance, Queue, QueueTree
 from apportion.core.volumes import Storage
 from apportion.view.view import View
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,18 @@ class _Node(msgspec.Struct, frozen=True, omit_defaults=True):
     pods: tuple[_Pod, ...] = ()
 
 
+class _Queue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`allowances` are quota, limit and weight (as numerator and denominator) of GPU, CPU and memory."""
+
+    name: QueueName
+    parent: QueueName
+    priority: int
+    created: str
+    allowances: tuple[tuple[int, int, int, int], ...]
+    preempt_min_runtime: int | None = None
+    reclaim_min_runtime: int | None = None
+
+
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     apportion_snapshot: int
     models: tuple[Model, ...] = ()
@@ -69,6 +86,9 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     slices: tuple[HeldSlice, ...] = ()
     shares: tuple[HeldShare, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    queues: tuple[_Queue, ...] = ()
+    gangs: tuple[Gang, ...] = ()
+    budgets: KnownBudgets = NO_BUDGETS
     namespaces: dict[str, dict[str, str]] = {}
     storage: Storage | None = None
     sharing: bool = True
@@ -98,6 +118,9 @@ def save_fleet(fleet: Fleet, waiting: Sequence[Request] = (), policy: Policy | N
         slices=tuple(fleet.slices[key] for key in sorted(fleet.slices)),
         shares=tuple(fleet.shares[key] for key in sorted(fleet.shares)),
         reservations=tuple(fleet.reservations[key] for key in sorted(fleet.reservations)),
+        queues=tuple(_saved_queue(queue) for queue in fleet.accounts.tree.queues.values()),
+        gangs=tuple(fleet.gangs[key] for key in sorted(fleet.gangs)),
+        budgets=as_known(fleet.budgets, fleet.pod_nodes),
         namespaces={name: dict(labels) for name, labels in fleet.namespaces.items()},
         storage=fleet.storage,
         sharing=fleet.sharing,
@@ -114,6 +137,10 @@ def load(data: bytes, catalog: Catalog | None = None) -> Loaded:
     found = _decoded(data)
     fleet = Fleet(catalog or Catalog.shipped(), reservation_namespace=found.reservation_namespace)
     fleet.storage, fleet.sharing = found.storage, found.sharing
+    fleet.accounts.set_tree(QueueTree(_loaded_queue(queue) for queue in found.queues))
+    fleet.budgets = found.budgets
+    for gang in found.gangs:
+        fleet.set_gang(gang)
     for name, labels in found.namespaces.items():
         fleet.set_namespace(name, labels)
     for node in found.nodes:
@@ -146,6 +173,33 @@ def _node(fleet: Fleet, node: NodeState, models: dict[int, int]) -> _Node:
     )
 
 
+def _saved_queue(queue: Queue) -> _Queue:
+    return _Queue(
+        queue.name,
+        queue.parent,
+        queue.priority,
+        queue.created,
+        tuple((quota, limit, weight.numerator, weight.denominator) for quota, limit, weight in queue.allowances),
+        queue.preempt_min_runtime,
+        queue.reclaim_min_runtime,
+    )
+
+
+def _loaded_queue(saved: _Queue) -> Queue:
+    gpu, cpu, memory = (Allowance(quota, limit, Fraction(*weight)) for quota, limit, *weight in saved.allowances)
+    return Queue(
+        saved.name,
+        saved.parent,
+        saved.priority,
+        saved.created,
+        gpu,
+        cpu,
+        memory,
+        preempt_min_runtime=saved.preempt_min_runtime,
+        reclaim_min_runtime=saved.reclaim_min_runtime,
+    )
+
+
 def _add_pods(fleet: Fleet, node: _Node) -> None:
     for pod in node.pods:
         fleet.add_pod(pod.request, node.name)
@@ -174,7 +228,15 @@ def _decoded(data: bytes) -> _Snapshot:
 
 
 def _check(found: _Snapshot) -> None:
-    """Refuse geometry that no ledger can count."""
+    """Refuse geometry that no ledger can count, and queues without their numbers."""
+    for queue in found.queues:
+        valid = len(queue.allowances) == len(RESOURCES) and all(
+            above >= 0 and below > 0 for *_, above, below in queue.allowances
+        )
+        if not valid:
+            field = f"snapshot.queues[{queue.name}].allowances"
+            fix = "must be quota, limit and weight, as a fraction that is not negative, of GPU, CPU and memory"
+            raise InputError(field, queue.allowances, fix, code="InvalidSnapshot")
     for number, model in enumerate(found.models):
         try:
             check(model)

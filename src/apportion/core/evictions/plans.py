@@ -10,6 +10,9 @@ from apportion.apis.request import Request
 from apportion.core.evictions.running_groups import RunningGroup, RunningPod
 from apportion.core.placement.node_placement import NodePlacement
 
+Pods = tuple[RunningPod, ...]
+Placements = tuple[tuple[Request, NodePlacement], ...]
+Loss = tuple[tuple[int, ...], int, int, tuple[int, ...]]
 Cost = tuple[tuple[int, ...], int, int, tuple[int, ...], int]
 
 
@@ -17,13 +20,15 @@ Cost = tuple[tuple[int, ...], int, int, tuple[int, ...], int]
 class Plan:
     """`placements` are those of the group's pods; `moves` are evicted pods with their next place."""
 
-    evicted: tuple[RunningPod, ...]
-    placements: tuple[tuple[Request, NodePlacement], ...]
+    evicted: Pods
+    placements: Placements
     moves: tuple[tuple[RunningPod, NodePlacement], ...] = ()
 
     @property
-    def lost(self) -> tuple[RunningPod, ...]:
+    def lost(self) -> Pods:
         """Evicted pods without another place."""
+        if not self.moves:
+            return self.evicted
         moved = {pod.uid for pod, _ in self.moves}
         return tuple(pod for pod in self.evicted if pod.uid not in moved)
 
@@ -33,11 +38,14 @@ class Plan:
         return (*loss(self.lost), len(self.moves))
 
 
-def loss(lost: Iterable[RunningPod]) -> tuple[tuple[int, ...], int, int, tuple[int, ...]]:
+def loss(lost: Iterable[RunningPod]) -> Loss:
     pods = tuple(lost)
+    if len(pods) == 1:
+        (pod,) = pods
+        return pod.group.level, 1, not pod.group.spared_by({pod.uid}), (pod.age,)
     level = max((pod.group.level for pod in pods), default=())
     ages = tuple(sorted((pod.age for pod in pods), reverse=True))
-    return tuple(level), len(pods), len(ended_groups(pods)), ages
+    return level, len(pods), len(ended_groups(pods)), ages
 
 
 def ended_groups(lost: Iterable[RunningPod]) -> list[RunningGroup]:

@@ -1,7 +1,7 @@
 """Make room for a group that has no place: by moving others, by reclaiming, by preempting.
 
 The result is a statement: places are reserved for the group and for those that move, then the others are evicted.
-Nobody is evicted before the whole group has a place.
+Nobody is evicted before the whole group has a place, and not before the places of the group are written down.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
+from apportion.core.evictions.eviction_reasons import EvictionReasons
 from apportion.core.evictions.nominations import reservation_key
 from apportion.core.evictions.plans import Plan
 from apportion.core.evictions.rules import Moves, Preemption, Reclaim, Rules, Taker
@@ -22,7 +23,6 @@ from apportion.core.groups import Group, successor_key
 from apportion.core.operations import Evict, KeepPlace, Operation, Reserve
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.policies import Policy
-from apportion.core.queues import gates
 from apportion.core.queues.accounts import Charge
 from apportion.core.queues.shares import Shares
 from apportion.core.reasons import Code
@@ -32,41 +32,46 @@ CAN_HELP = frozenset({Code.NOT_PLACED, Code.OVER_LIMIT})  # reasons for which it
 
 
 def make_room(fleet: Fleet, group: Group, policy: Policy, shares: Shares, running: RunningGroups) -> Statement | None:
-    """The statement is applied to the fleet; None if there is no way."""
+    """The statement is applied to the fleet, and `running` follows; None if there is no way.
+
+    A group whose places are reserved already gets no others: see `lost_places` for those that are of no use any more.
+    """
+    if fleet.reserves_for(group.key):
+        return None
+    running.follow()
     first = group.members[0]
-    need = needed(fleet, group.members)
-    taker = Taker(group.key, first.queue, group.priority, need)
-
-    def open_gates() -> bool:
-        return gates.exceeded(fleet.accounts, first.queue, need, fixed=not first.preemptible) is None
-
-    for rules in _rules(fleet, shares, taker):
-        plan = Search(fleet, policy, group.members, running, rules, open_gates=open_gates).best()
+    taker = Taker(group.key, first.queue, group.priority, needed(fleet, group.members))
+    for rules in _rules(fleet, shares, taker, running):
+        plan = Search(fleet, policy, group.members, taker, running, rules).best()
         if plan is not None:
-            statement = Statement(group, tuple(_operations(fleet, group, plan)))
+            statement = Statement(group, tuple(_operations(fleet, group, plan, rules)))
             statement.apply(fleet)
+            running.take_out(plan.evicted)
             return statement
     return None
 
 
-def _rules(fleet: Fleet, shares: Shares, taker: Taker) -> Iterator[Rules]:
-    yield Moves(taker)
-    reclaim = Reclaim(fleet.accounts, shares, taker)
-    if reclaim.open:
+def _rules(fleet: Fleet, shares: Shares, taker: Taker, running: RunningGroups) -> Iterator[Rules]:
+    yield Moves(fleet.accounts.tree, taker, running)
+    reclaim = Reclaim(fleet.accounts, shares, taker, running)
+    if not reclaim.hopeless:
         yield reclaim
-    yield Preemption(taker)
+    yield Preemption(fleet.accounts, shares, taker, running)
 
 
-def _operations(fleet: Fleet, group: Group, plan: Plan) -> Iterator[Operation]:
+def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterator[Operation]:
     gone: dict[NodeName, list[PodUID]] = {}
     for pod in plan.evicted:
         gone.setdefault(pod.node, []).append(pod.uid)
-    for request, place in plan.placements:
-        yield Reserve(request, _reservation(fleet, request, place, group.key, gone))
+    places = [Reserve(pod, _reservation(fleet, pod, place, group.key, gone)) for pod, place in plan.placements]
+    yield from places
     for pod, place in plan.moves:
         yield KeepPlace(pod.request, _reservation(fleet, pod.request, place, successor_key(pod.request), gone))
+    nominations = tuple(each.confirmed_by for each in places)
+    reasons = EvictionReasons(rules, group)
+    moved = {pod.uid: place.node for pod, place in plan.moves}
     for pod in plan.evicted:
-        yield Evict(pod.request, pod.node, f"evicted for {group.name}")
+        yield Evict(pod.request, pod.node, reasons.said(pod, moved.get(pod.uid)), nominations)
 
 
 def _reservation(

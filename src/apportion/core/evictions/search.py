@@ -1,164 +1,232 @@
 """Find whom to evict for a group: as few and as unimportant pods as possible.
 
-Node by node, victims are taken in their order until a pod fits, and those that turn out not to be needed are left.
-The best of these sets are then worked out in full: the whole group is placed, victims that fit elsewhere are moved, and
-the rules are asked about those that are lost. Small sets of few candidates are searched through.
+For one pod the best node is taken (`node_options`); for several, one member after the other gets the node where it
+costs least beside what is taken already. Victims that fit elsewhere are moved, and the rules are asked about those
+that are lost. Where that does not lead to the best plan for certain, small sets of few candidates are searched through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, combinations
 
-from apportion.apis.identities import PodUID
+import msgspec
+
+from apportion.apis.identities import NO_NODE, NodeName
 from apportion.apis.request import Request
-from apportion.core import group_decision
-from apportion.core.evictions import plans
-from apportion.core.evictions.plans import Plan
-from apportion.core.evictions.rules import Rules
-from apportion.core.evictions.running_groups import RunningGroups, RunningPod
-from apportion.core.filters import Checks
-from apportion.core.filters import nodes as node_rules
+from apportion.core import equivalence, group_decision
+from apportion.core.evictions import plans, trials
+from apportion.core.evictions.node_options import Chosen, NodeOptions, Option
+from apportion.core.evictions.plans import Placements, Plan, Pods
+from apportion.core.evictions.rules import Extent, Rules, Taker
+from apportion.core.evictions.running_groups import RunningGroups, RunningPod, amounts_of
 from apportion.core.fleet import Fleet
-from apportion.core.node import NodeState
-from apportion.core.placement.node_placement import NodePlacement, placement
+from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.placement.selection import best_placement
 from apportion.core.policies import Policy
+from apportion.core.queues import gates, totals
+from apportion.core.queues.accounts import FOREIGN
+from apportion.core.queues.amounts import Amounts
+from apportion.core.queues.gates import Gate
 
 MOST_OPTIONS = 8  # nodes that are worked out in full
-MOST_TRIALS = 400  # of other sets, if there are few candidates
+MOST_SETS = 20_000  # of few candidates that are looked at,
+MOST_TRIALS = 100  # and of them that are tried out
 MOST_SEARCHED = 24  # candidates that are searched through
 MOST_PRUNED = 64
 
-Pods = tuple[RunningPod, ...]
-
 
 class Search:
-    """For the members of one group. `open_gates` says whether the queues allow what they hold then."""
+    """For the members of one group."""
 
     def __init__(
         self,
         fleet: Fleet,
         policy: Policy,
         members: Sequence[Request],
+        taker: Taker,
         running: RunningGroups,
         rules: Rules,
-        *,
-        open_gates: Callable[[], bool] = lambda: True,
-        budgets: Callable[[Iterable[RunningPod]], bool] = lambda _: True,
     ) -> None:
         self._fleet, self._policy = fleet, policy
-        self._members = tuple(members)
+        self._members, self._taker = tuple(members), taker
         self._running, self._rules = running, rules
-        self._open_gates, self._within_budgets = open_gates, budgets
-        self._allowed: dict[str, bool] = {}
-        self._trials = 0
+        self._extents: dict[str, Extent] = {}
+        self._certain = False  # no plan can be better
 
     def best(self) -> Plan | None:
         """The best plan that was found; None if there is none."""
+        hopeless = (self._rules.kind, self._taker.queue, self._taker.priority, self._classes())
+        if self._running.options.get(hopeless) == self._running.generation or not self._worth_trying():
+            return None
         for request in self._members:
             self._policy.for_request(request).prepare(self._fleet)
-        found = self._better(None, self._worked_out(()))
-        if found is not None:
-            return found
-        for pods in self._candidates():
-            found = self._better(found, self._worked_out(pods))
-        found = self._searched(found)
-        return self._pruned(found) if found is not None else None
+        found: Plan | None = None
+        for plan in self._plans():
+            found = _better(found, plan)
+        if not self._certain:
+            found = self._searched(found)
+            found = self._pruned(found) if found is not None else None
+        if found is None:
+            self._running.options[hopeless] = self._running.generation
+        return found
 
-    def _candidates(self) -> Iterator[Pods]:
-        if len(self._members) == 1:
-            options = sorted(self._options(self._members[0]), key=lambda option: option[0])
-            yield from (pods for _, pods in options[:MOST_OPTIONS])
+    def _worth_trying(self) -> bool:
+        """Moves free nothing in sum, neither for the queue nor in the cluster."""
+        if not self._rules.moves_only:
+            return True
+        free, need = self._free(), self._taker.need
+        rounding = free.gpu // 100  # of shares and slices
+        if free.gpu + rounding < need.gpu or free.cpu < need.cpu or free.memory < need.memory:
+            return False
+        return self._closed(()) is None
+
+    def _free(self) -> Amounts:
+        """What nobody holds, wherever it is."""
+        capacity = self._running.options.get("capacity")
+        accounts = self._fleet.accounts
+        if capacity is None:
+            capacity = totals.total(self._fleet).plus(accounts.used(FOREIGN))
+            self._running.options["capacity"] = capacity
+        return capacity.minus(accounts.everything)
+
+    def _plans(self) -> Iterator[Plan]:
+        first = self._for_limits()
+        if first is None:
             return
-        found = self._greedy()
-        if found is not None:
-            yield found
-
-    def _greedy(self) -> Pods | None:
-        """One member after the other, each where it costs least beside what is taken already."""
-        chosen: list[RunningPod] = []
-        with self._trial():
-            for request in self._members:
-                options = list(self._options(request, chosen))
-                if not options:
-                    return None
-                _, pods = min(options, key=lambda option: option[0])
-                chosen += pods
-                for pod in self._running.with_whole_groups(chosen):
-                    self._remove(pod)
-                if not self._place(request):
-                    return None
-        return tuple(chosen)
-
-    def _options(self, request: Request, chosen: Sequence[RunningPod] = ()) -> Iterator[tuple[object, Pods]]:
-        """For each node whom to take there, with the price of it."""
-        gone = {pod.uid for pod in self._running.with_whole_groups(chosen)}
-        for node in self._fleet:
-            if node_rules.against(node, request) is not None:
+        if len(self._members) > 1 or first:
+            plan = self._one_by_one(first)
+            if plan is not None:
+                yield plan
+            return
+        options = self._options(self._members[0])
+        options.follow()
+        self._certain = options.best() is None
+        for number, option in enumerate(options.ranked(MOST_OPTIONS)):
+            plan = self._finished(option.pods, ((self._members[0], option.place),))
+            if plan is None:
                 continue
-            for pods in self._on_node(node, request, gone):
-                whole = self._running.with_whole_groups((*chosen, *pods))
-                more = [pod for pod in whole if pod.uid not in gone]
-                yield (*plans.loss(more), node.name), pods
+            self._certain = number == 0 and not self._others_may_move(plan.evicted)
+            yield plan
+            if self._certain:
+                return
 
-    def _on_node(self, node: NodeState, request: Request, gone: set[PodUID]) -> Iterator[Pods]:
-        allowed = [pod for pod in self._running.on_node.get(node.name, ()) if pod.uid not in gone and self._may(pod)]
-        in_order = self._prefix(node, request, allowed)
-        if in_order is None:
-            return
-        yield in_order
-        if len(in_order) > 1:
-            level = max(pod.group.level for pod in in_order)
-            largest = sorted(
-                (pod for pod in allowed if pod.group.level <= level), key=lambda pod: (-pod.amounts.gpu, pod.age)
-            )
-            other = self._prefix(node, request, largest)
-            if other is not None and other != in_order:
-                yield other
+    def _one_by_one(self, first: Sequence[RunningPod]) -> Plan | None:
+        """One member after the other, each where it costs least beside what is taken already."""
+        chosen = Chosen()
+        classes = [equivalence.node_class(request) for request in self._members]
+        known = dict(zip(classes, self._members, strict=True))
+        options = {key: self._options(request) for key, request in known.items()}
+        counted = all(each.counted for each in options.values())
+        for each in options.values():
+            each.follow()
+        if not first and any(each.best() is None for each in options.values()):
+            self._certain = True
+            return None
+        placements: list[tuple[Request, NodePlacement]] = []
+        evicted: list[RunningPod] = []
+        with trials.trial(self._fleet):
+            copies = {key: each.beside(chosen) for key, each in options.items()}
+            evicted += self._go(first, (), chosen, copies.values(), counted=counted)
+            for key, request in zip(classes, self._members, strict=True):
+                option = copies[key].best()
+                if option is None:
+                    return None
+                placements.append((request, option.place))
+                evicted += self._go(option.pods, (request, option), chosen, copies.values(), counted=counted)
+        return self._finished(evicted, tuple(placements))
 
-    def _prefix(self, node: NodeState, request: Request, pods: Sequence[RunningPod]) -> Pods | None:
-        """The first of these that make room, without those among them that are not needed."""
-        taken: list[RunningPod] = []
-        with self._trial():
-            self._clear(node)
-            for pod in (None, *pods):
-                if pod is not None:
-                    taken.append(pod)
-                    self._remove(pod)
-                if self._fits(node, request):
-                    break
+    def _go(
+        self,
+        pods: Iterable[RunningPod],
+        placed: tuple[Request, Option] | tuple[()],
+        chosen: Chosen,
+        options: Iterable[NodeOptions],
+        *,
+        counted: bool,
+    ) -> Pods:
+        """Take these pods away, put a member in their place, and tell all options; who goes by that."""
+        more = chosen.more(chosen.with_groups(pods))
+        touched = {pod.node for pod in more}
+        for pod in more:
+            chosen.gone.add(pod.uid)
+            if not counted:
+                self._fleet.take_away(pod.uid)
+        if placed:
+            request, option = placed
+            touched.add(option.node)
+            if counted:
+                chosen.placed.setdefault(option.node, []).append(request)
             else:
-                return None
-        for pod in sorted(taken, key=lambda pod: (pod.group.level, pod.age), reverse=True):
-            if len(taken) == 1:
+                trials.clear(self._fleet, self._fleet.nodes[option.node])
+                group_decision.assume(self._fleet, request, option.place)
+        for each in options:
+            each.refresh(touched)
+        return more
+
+    def _for_limits(self) -> list[RunningPod] | None:
+        """Whom to take so that the queues above do not exceed their limits; None if that is not possible."""
+        chosen: list[RunningPod] = []
+        closed = self._closed(())
+        if closed is None:
+            return chosen
+        if closed.gate is Gate.QUOTA:
+            return None
+        tree = self._fleet.accounts.tree
+        for pod in self._running.pods:
+            if closed is None:
                 break
-            fewer = [other for other in taken if other is not pod]
-            with self._trial():
-                self._clear(node)
-                for other in fewer:
-                    self._remove(other)
-                if self._fits(node, request):
-                    taken = fewer
-        return tuple(taken)
+            if closed.queue in tree.path(pod.group.queue) and self._may((pod,)):
+                chosen.append(pod)
+                closed = self._closed(self._running.with_whole_groups(chosen))
+        return chosen if closed is None else None
+
+    def _closed(self, lost: Iterable[RunningPod]) -> gates.Closed | None:
+        freed = [(pod.group.queue, pod.amounts) for pod in lost]
+        fixed = not self._members[0].preemptible
+        return gates.after(self._fleet.accounts, self._taker.queue, self._taker.need, freed, fixed=fixed)
+
+    def _options(self, request: Request) -> NodeOptions:
+        key = (self._rules.kind, equivalence.request_class(self._fleet, request))
+        kept = self._running.options.get(key)
+        if kept is None:
+            kept = self._running.options[key] = NodeOptions(
+                self._fleet, self._policy, request, self._running, self._may
+            )
+        assert isinstance(kept, NodeOptions)
+        kept.may = self._may
+        return kept
 
     def _searched(self, found: Plan | None) -> Plan | None:
-        """Look through small sets if there are few candidates: there may be one with fewer pods."""
-        candidates = [pod for pod in self._running.pods if self._may(pod)]
-        most = len(found.evicted) if found is not None and not self._rules.moves_only else 4
-        if not candidates or len(candidates) > MOST_SEARCHED or (found is not None and most < 2):
+        """Look through small sets if there are few candidates: there may be a better one."""
+        candidates = [pod for pod in self._running.pods if self._may(self._running.with_whole_groups((pod,)))]
+        if not candidates or len(candidates) > MOST_SEARCHED or (found is not None and len(found.evicted) <= 1):
             return found
-        self._trials = 0
-        for size in range(1, min(most, len(candidates)) + 1):
-            for pods in combinations(candidates, size):
-                self._trials += 1
-                if self._trials > MOST_TRIALS:
+        if found is None and self._places(self._running.with_whole_groups(candidates)) is None:
+            return None
+        looked = tried = 0
+        most = len(found.evicted) if found is not None and not self._rules.moves_only else len(candidates)
+        pools = self._pools(candidates)
+        for size in range(1, most + 1):
+            for pods in chain.from_iterable(combinations(pool, size) for pool in pools):
+                looked += 1
+                if looked > MOST_SETS or tried > MOST_TRIALS:
                     return found
-                if found is not None and plans.loss(pods)[0] > plans.loss(found.lost)[0]:
+                whole = self._running.with_whole_groups(pods)
+                if found is not None and not self._may_move(whole) and plans.loss(whole) >= found.cost[:-1]:
                     continue
-                found = self._better(found, self._worked_out(pods))
+                tried += 1
+                found = _better(found, self._worked_out(pods))
         return found
+
+    def _pools(self, candidates: Sequence[RunningPod]) -> Iterable[Sequence[RunningPod]]:
+        """One pod needs room on one node, unless limits require that others go too."""
+        if len(self._members) > 1 or self._closed(()) is not None:
+            return [candidates]
+        pools: dict[NodeName, list[RunningPod]] = {}
+        for pod in candidates:
+            pools.setdefault(pod.node, []).append(pod)
+        return pools.values()
 
     def _pruned(self, found: Plan) -> Plan:
         """Without pods that are not needed."""
@@ -175,38 +243,92 @@ class Search:
     def _worked_out(self, pods: Iterable[RunningPod]) -> Plan | None:
         """The plan with these victims; None if the group gets no place by it, or a rule forbids it."""
         evicted = self._running.with_whole_groups(pods)
-        if not all(self._may(pod) for pod in evicted) or not self._within_budgets(evicted):
-            return None
-        with self._trial():
-            for pod in evicted:
-                self._remove(pod)
-            for node in {pod.node for pod in evicted} or {node.name for node in self._fleet}:
-                self._clear(self._fleet.nodes[node])
-            placements = []
-            for request in self._members:
-                found = self._place(request)
-                if found is None:
-                    return None
-                placements.append((request, found))
-            plan = Plan(evicted, tuple(placements), tuple(self._moves(evicted)))
-            if not self._open_gates():
-                return None
-        return plan if self._rules.allows_loss(plan.lost) else None
+        placements = self._places(evicted) if self._may(evicted) else None
+        return self._finished(evicted, placements) if placements is not None else None
 
-    def _moves(self, evicted: Iterable[RunningPod]) -> Iterator[tuple[RunningPod, NodePlacement]]:
+    def _places(self, evicted: Pods) -> Placements | None:
+        """Where the members go if these pods are gone, each where it is best for the policy."""
+        placements = []
+        with trials.trial(self._fleet):
+            for pod in evicted:
+                self._fleet.take_away(pod.uid)
+            for uid in list(self._fleet.releasing):
+                self._fleet.take_away(uid)
+            for request in self._members:
+                place = self._place(request)
+                if place is None:
+                    return None
+                placements.append((request, place))
+        return tuple(placements)
+
+    def _finished(self, pods: Iterable[RunningPod], placements: Placements) -> Plan | None:
+        """With moves of those that find another place; None if a rule forbids what is lost then."""
+        evicted = self._running.with_whole_groups(pods)
+        if not self._may(evicted) or self._closed(evicted) is not None:
+            return None
+        plan = Plan(evicted, placements)
+        if self._may_move(evicted):
+            with_moves = Plan(evicted, placements, self._moves(evicted, placements))
+            if self._closed(with_moves.lost) is None:  # who is moved still counts for the limits of its queue
+                plan = with_moves
+        if not self._rules.allows_loss(plan.lost, plan.evicted) or self._pays(plan):
+            return None
+        return plan
+
+    def _pays(self, plan: Plan) -> bool:
+        """Somebody goes only so that the rules allow the plan, and not to make room."""
+        if len(plan.evicted) > MOST_PRUNED:
+            return False
+        for left_out in _units(plan.evicted):
+            fewer = tuple(pod for pod in plan.evicted if pod not in left_out)
+            lost = tuple(pod for pod in plan.lost if pod not in left_out)
+            if not fewer or self._rules.allows_loss(lost, fewer):
+                continue
+            if self._closed(lost) is None and self._places(fewer) is not None:
+                return True
+        return False
+
+    def _may_move(self, evicted: Iterable[RunningPod]) -> bool:
+        """There is anything left that one of them could use."""
+        pods = tuple(evicted)
+        movable = [pod for pod in pods if pod.movable]
+        if not movable:
+            return False
+        left = self._free().plus(amounts_of(pods)).minus(self._taker.need)
+        rounding = left.gpu // 100
+        return any(
+            pod.amounts.gpu <= left.gpu + rounding and pod.amounts.cpu <= left.cpu and pod.amounts.memory <= left.memory
+            for pod in movable
+        )
+
+    def _others_may_move(self, evicted: Pods) -> bool:
+        """Enough is left for the smallest pod that can be moved, so that plans with moves may be better."""
+        left = self._free().plus(amounts_of(evicted)).minus(self._taker.need)
+        asked = [number for number, amount in enumerate(self._taker.need) if amount > 0]
+        return all(left[number] >= self._running.smallest_movable[number] for number in asked)
+
+    def _moves(self, evicted: Pods, placements: Placements) -> tuple[tuple[RunningPod, NodePlacement], ...]:
         """Other places for evicted pods, group by group, the most important and oldest first."""
+        moves: list[tuple[RunningPod, NodePlacement]] = []
         groups: dict[str, list[RunningPod]] = {}
         for pod in sorted(evicted, key=lambda pod: (pod.group.level, pod.age), reverse=True):
             groups.setdefault(pod.group.key, []).append(pod)
-        for pods in groups.values():
-            mark = self._fleet.checkpoint()
-            moved = [(pod, found) for pod in pods if pod.movable and (found := self._place(pod.request)) is not None]
-            lost = {pod.uid for pod in pods} - {pod.uid for pod, _ in moved}
-            if pods[0].group.spared_by(lost):
-                self._fleet.release(mark)
-                yield from moved
-            else:
-                self._fleet.rollback(mark)
+        with trials.trial(self._fleet):
+            for pod in evicted:
+                self._fleet.take_away(pod.uid)
+            for request, place in placements:
+                trials.clear(self._fleet, self._fleet.nodes[place.node])
+                group_decision.assume(self._fleet, request, place)
+            for pods in groups.values():
+                mark = self._fleet.checkpoint()
+                moved = [(pod, at) for pod in pods if pod.movable and (at := self._place(_unbound(pod))) is not None]
+                lost = {pod.uid for pod in pods} - {pod.uid for pod, _ in moved}
+                if pods[0].group.spared_by(lost):
+                    self._fleet.release(mark)
+                    moves += moved
+                else:
+                    self._fleet.rollback(mark)
+        return tuple(moves)
 
     def _place(self, request: Request) -> NodePlacement | None:
         found = best_placement(self._fleet, request, self._policy.for_request(request))
@@ -214,43 +336,43 @@ class Search:
             group_decision.assume(self._fleet, request, found)
         return found
 
-    def _fits(self, node: NodeState, request: Request) -> bool:
-        if Checks(self._fleet, request).against(node) is not None:
-            return False
-        return placement(node, request, self._policy.for_request(request)) is not None
+    def _may(self, pods: Pods) -> bool:
+        """All of these may be taken together: by the rules about their groups, and by their budgets."""
+        for pod in pods:
+            group = pod.group
+            extent = self._extents.get(group.key)
+            if extent is None:
+                extent = self._extents[group.key] = self._rules.allows(group)
+            if extent is Extent.EVERYTHING:
+                continue
+            if extent is Extent.NOTHING or not group.spared_by({each.uid for each in pods if each.group is group}):
+                return False
+        return self._running.budgets.allow(pod.uid for pod in pods)
 
-    def _may(self, pod: RunningPod) -> bool:
-        group = pod.group
-        known = self._allowed.get(group.key)
-        if known is None:
-            known = self._allowed[group.key] = self._rules.allows(group)
-        return known
+    def _classes(self) -> tuple[object, ...]:
+        return tuple(equivalence.request_class(self._fleet, request) for request in self._members)
 
-    def _clear(self, node: NodeState) -> None:
-        """What is terminating there will be gone."""
-        for uid in [uid for uid in node.pods if uid in self._fleet.releasing]:
-            self._take_away(uid)
 
-    def _remove(self, pod: RunningPod) -> None:
-        self._take_away(pod.uid)
+def _units(evicted: Pods) -> list[Pods]:
+    """What can be left out: single pods of groups that keep their minimum, and whole groups."""
+    groups: dict[str, list[RunningPod]] = {}
+    for pod in evicted:
+        groups.setdefault(pod.group.key, []).append(pod)
+    found: list[Pods] = []
+    for pods in groups.values():
+        group, uids = pods[0].group, {pod.uid for pod in pods}
+        found += [(pod,) for pod in pods if group.spared_by(uids - {pod.uid})]
+        if not group.spared_by(uids):
+            found.append(tuple(pods))
+    return found
 
-    def _take_away(self, uid: PodUID) -> None:
-        for held in self._fleet.slices_of(uid):
-            self._fleet.remove_slice(held.key)
-        for share in self._fleet.shares_of(uid):
-            self._fleet.remove_share(share.key)
-        self._fleet.remove_pod(uid)
 
-    @contextmanager
-    def _trial(self) -> Iterator[None]:
-        mark = self._fleet.checkpoint()
-        try:
-            yield
-        finally:
-            self._fleet.rollback(mark)
+def _unbound(pod: RunningPod) -> Request:
+    """As its controller makes it anew."""
+    return msgspec.structs.replace(pod.request, node_name=NO_NODE) if pod.request.node_name else pod.request
 
-    @staticmethod
-    def _better(one: Plan | None, other: Plan | None) -> Plan | None:
-        if one is None or other is None:
-            return other if one is None else one
-        return other if other.cost < one.cost else one
+
+def _better(one: Plan | None, other: Plan | None) -> Plan | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return other if other.cost < one.cost else one

@@ -20,7 +20,7 @@ from apportion.core.fleet_facts import NodeFacts
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import MILLI, PODS, NodeState
 from apportion.core.placement.fragmentation_tables import product_of
-from apportion.core.recent_changes import RecentChanges
+from apportion.core.records.recent_changes import RecentChanges
 
 Numbers = npt.NDArray[np.int64]
 

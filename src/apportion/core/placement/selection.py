@@ -26,7 +26,7 @@ _MOST_RANKINGS = 8
 def best_placement(fleet: Fleet, request: Request, policy: Policy, *, plain: bool = False) -> NodePlacement | None:
     """The best place, None if there is none; `explanations` says why."""
     policy.prepare(fleet)
-    if plain or not _alone(fleet, request):
+    if plain or not by_node_alone(fleet, request):
         return _by_checks(fleet, request, policy)
     return _ranking(fleet, policy).best(fleet, request)
 
@@ -40,7 +40,7 @@ def placement_beside(
     return placement(node, request, policy, existing_claims.missing(request, held))
 
 
-def _alone(fleet: Fleet, request: Request) -> bool:
+def by_node_alone(fleet: Fleet, request: Request) -> bool:
     """True if a node's answer depends on nothing but that node: no pods elsewhere, ports or volumes matter."""
     rules = request.rules
     if rules.about_pods or rules.ports or request.has_volume_claims or prefers_by_pods(request):

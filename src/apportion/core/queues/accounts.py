@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from apportion.apis.identities import QueueName
 from apportion.core.queues.amounts import NOTHING, Amounts
 from apportion.core.queues.tree import QueueTree
 
-FOREIGN = ""  # what pods of other schedulers hold is no queue's
+FOREIGN = QueueName("")  # what pods of other schedulers hold is no queue's
 
 
 class Charge(NamedTuple):
     """`fixed`: the pod is not preemptible."""
 
-    queue: str
+    queue: QueueName
     amounts: Amounts
     fixed: bool = False
 
@@ -29,14 +30,15 @@ class Accounts:
         self.tree = QueueTree()
         self.version = 0  # grows with every change of a sum
         self._charges: dict[str, Charge] = {}
-        self._used: dict[str, Amounts] = {}
-        self._fixed: dict[str, Amounts] = {}
+        self._used: dict[QueueName, Amounts] = {}
+        self._fixed: dict[QueueName, Amounts] = {}
+        self.everything = NOTHING  # all charges together
 
-    def used(self, queue: str) -> Amounts:
+    def used(self, queue: QueueName) -> Amounts:
         """By the queue and all below it."""
         return self._used.get(queue, NOTHING)
 
-    def fixed(self, queue: str) -> Amounts:
+    def fixed(self, queue: QueueName) -> Amounts:
         """The same by pods that are not preemptible."""
         return self._fixed.get(queue, NOTHING)
 
@@ -48,6 +50,7 @@ class Accounts:
         charges, self._charges = self._charges, {}
         self._used.clear()
         self._fixed.clear()
+        self.everything = NOTHING
         for key, charge in charges.items():
             self.set_charge(key, charge)
         self.version += 1
@@ -64,8 +67,12 @@ class Accounts:
             self._charges[key] = charge
             self._book(charge, 1)
 
+    def record(self) -> list[object]:
+        return [[key, self._charges[key]] for key in sorted(self._charges)]
+
     def _book(self, charge: Charge, sign: int) -> None:
         gpu, cpu, memory = charge.amounts
+        self.everything = self.everything.plus(charge.amounts) if sign > 0 else self.everything.minus(charge.amounts)
         books = (self._used, self._fixed) if charge.fixed else (self._used,)
         for queue in self.tree.path(charge.queue):
             for book in books:

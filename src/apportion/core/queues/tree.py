@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from apportion.apis.identities import QueueName
 from apportion.core.queues.fair_shares import DEFAULT_PRIORITY, UNLIMITED
+
+TOP = QueueName("")
 
 
 class Allowance(NamedTuple):
@@ -26,8 +29,8 @@ FREE = Allowance(UNLIMITED, UNLIMITED)
 class Queue(msgspec.Struct, frozen=True):
     """One queue. The times protect its groups after they started, in seconds; None: the next queue upwards says."""
 
-    name: str
-    parent: str = ""
+    name: QueueName
+    parent: QueueName = TOP
     priority: int = DEFAULT_PRIORITY
     created: str = ""
     gpu: Allowance = Allowance()
@@ -54,24 +57,26 @@ class QueueTree:
     """All queues. Immutable: a change of a queue makes another tree."""
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
-        self.queues: Mapping[str, Queue] = {queue.name: queue for queue in sorted(queues, key=lambda each: each.name)}
-        self._children: dict[str, list[str]] = {}
+        self.queues: Mapping[QueueName, Queue] = {
+            queue.name: queue for queue in sorted(queues, key=lambda each: each.name)
+        }
+        self._children: dict[QueueName, list[QueueName]] = {}
         for queue in self.queues.values():
             self._children.setdefault(queue.parent, []).append(queue.name)
         self._paths = {name: self._path(name) for name in self.queues}
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: QueueName) -> bool:
         return name in self.queues
 
-    def children(self, name: str = "") -> tuple[str, ...]:
+    def children(self, name: QueueName = TOP) -> tuple[QueueName, ...]:
         """Of a queue; the topmost queues without one."""
         return tuple(self._children.get(name, ()))
 
-    def path(self, name: str) -> tuple[str, ...]:
+    def path(self, name: QueueName) -> tuple[QueueName, ...]:
         """The queue and those above it, upwards; as far as they exist."""
         return self._paths.get(name) or (name,)
 
-    def problem(self, name: str) -> Problem | None:
+    def problem(self, name: QueueName) -> Problem | None:
         """Why no pod can use the queue; None if pods can."""
         if name not in self.queues:
             return Problem.UNKNOWN
@@ -79,14 +84,14 @@ class QueueTree:
             return Problem.NOT_A_LEAF
         return self.broken(name)
 
-    def broken(self, name: str) -> Problem | None:
+    def broken(self, name: QueueName) -> Problem | None:
         """What is wrong above a queue."""
         top = self.queues[self._paths[name][-1]]
         if not top.parent:
             return None
         return Problem.CYCLE if top.parent in self.queues else Problem.NO_PARENT
 
-    def _path(self, name: str) -> tuple[str, ...]:
+    def _path(self, name: QueueName) -> tuple[QueueName, ...]:
         found = {name: None}
         above = self.queues[name].parent
         while above in self.queues and above not in found:

@@ -1,4 +1,4 @@
-"""What the types cannot say: names that exist, numbers that agree, and what the core cannot do yet."""
+"""What the types cannot say: names that exist, and numbers that agree."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def consistent(scenario: Scenario) -> None:
     pods: dict[str, Job] = {}
     for job in scenario.jobs:
         _job(job, nodes)
+        _known(f"jobs.{job.name}.queue", (job.queue,) if job.queue is not None else (), "queues", scenario.queues)
         for name in {job.name, *job.pod_names()}:
             if name in pods:
                 raise InputError(f"jobs.{job.name}.name", name, "is the name of two jobs or pods: rename one of them")
@@ -42,7 +43,16 @@ def consistent(scenario: Scenario) -> None:
     if len(shuffled := [job.name for job in scenario.jobs if job.any_order]) > 1:
         raise InputError("jobs", shuffled, "only one job may have anyOrder")
     _mig_mode(scenario, nodes)
+    for name, queue in scenario.queues.items():
+        _known(f"queues.{name}.parent", (queue.parent,) if queue.parent else (), "queues", scenario.queues)
     _expectation(scenario.expect, pods, nodes)
+    _known("expect.shares", scenario.expect.shares, "queues", scenario.queues)
+
+
+def _known(field: str, named: Iterable[str], kind: str, known: Iterable[str]) -> None:
+    for name in named:
+        if name not in known:
+            raise InputError(field, name, f"must be one of the {kind} {', '.join(known) or 'none'}")
 
 
 def _policy(field: str, policy: str, known: str) -> None:
@@ -58,6 +68,8 @@ def _job(job: Job, nodes: Mapping[str, ScenarioNode]) -> None:
         _policy(f"{field}.policy", job.policy, ", ".join(POLICIES))
     if job.fraction is not None and job.memory is not None:
         raise InputError(f"{field}.memory", job.memory, "give either fraction or memory")
+    if job.min is not None and job.min > job.pods:
+        raise InputError(f"{field}.min", job.min, f"must not be more than the number of pods, {job.pods}")
     _running_job(job, nodes, field)
     if job.any_order and (not isinstance(job.mig, list) or len(job.mig) > _MOST_IN_ANY_ORDER or job.on is not None):
         fix = f"needs a pending job with mig as a list of at most {_MOST_IN_ANY_ORDER}"
@@ -116,6 +128,7 @@ def _expectation(expect: Expect, pods: Mapping[str, Job], nodes: Mapping[str, Sc
         ("reason", expect.reason),
         ("layer", expect.layer),
         ("message", expect.message),
+        ("partly", expect.partly),
         *(("together", group) for group in expect.together),
         *(("apart", group) for group in expect.apart),
     ]
@@ -129,9 +142,7 @@ def _expectation(expect: Expect, pods: Mapping[str, Job], nodes: Mapping[str, Sc
     avoided = [place for where in expect.not_where.values() for place in as_texts(where)]
     told = [node for reason in expect.reason.values() if isinstance(reason, dict) for node in reason]
     for key, named in (("where", placed), ("notWhere", avoided), ("uses", expect.uses), ("reason", told)):
-        for name in named:
-            if name not in nodes:
-                raise InputError(f"expect.{key}", name, f"must be one of the nodes {', '.join(nodes) or 'none'}")
+        _known(f"expect.{key}", named, "nodes", nodes)
 
 
 def _company(expect: Expect) -> None:

@@ -73,7 +73,8 @@ def run(scenario: Scenario, policy: str, *, plain: bool) -> ScenarioResult:
         if not done:
             rest = True
             break
-    late = [name for _ in range(EXTRA_CYCLES) for name in (lambda c: (*c.placed, *c.evicted))(simulation.cycle())]
+    extra = [simulation.cycle() for _ in range(EXTRA_CYCLES)]
+    late = [name for done in extra for name in (*done.placed, *done.evicted)]
     waiting = {pod.group_key: None for pod in simulation.pending.values()}
     waits = {
         job.name: _explained(fleet, asked[job.name], rules, simulation.refused[asked[job.name][0].group_key])

@@ -73,7 +73,7 @@ def _queues(scenario: Scenario) -> QueueTree:
 
 
 def _allowance(given: QueueAllowance, unit: int) -> Allowance:
-    quota, limit = (value if value == -1 else int(Fraction(str(value)) * unit) for value in (given.quota, given.limit))
+    quota, limit = (-1 if value == -1 else int(Fraction(str(value)) * unit) for value in (given.quota, given.limit))
     return Allowance(quota, limit, Fraction(str(given.weight)))
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from apportion.apis.errors import InputError
 from apportion.lab.scenarios import checks, printable
-from apportion.lab.scenarios.schema import Expect, Job, Scenario, ScenarioNode, ScenarioPart
+from apportion.lab.scenarios.schema import Expect, Job, Scenario, ScenarioNode, ScenarioPart, ScenarioQueue
 
 T = TypeVar("T", bound=ScenarioPart)
 
@@ -19,17 +19,21 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 
 
 def parse(raw: Any) -> Scenario:
-    """Nodes, jobs and expectation are converted one by one, so that an error can name which of them is wrong."""
+    """Nodes, queues, jobs and expectation are converted one by one, so that an error can name which is wrong."""
     if not isinstance(raw, dict):
         raise InputError("scenario", raw, "must be a mapping with name, nodes, jobs and expect")
     printable.check(raw)
-    nodes, jobs, expect = raw.get("nodes", {}), raw.get("jobs", []), raw.get("expect")
+    nodes, queues = raw.get("nodes", {}), raw.get("queues", {})
+    jobs, expect = raw.get("jobs", []), raw.get("expect")
     if not isinstance(nodes, dict):
         raise InputError("nodes", nodes, "must map node names to nodes, such as {n0: {gpus: 2}}")
+    if not isinstance(queues, dict):
+        raise InputError("queues", queues, "must map queue names to queues, such as {a: {quota: 2}}")
     if not isinstance(jobs, list):
         raise InputError("jobs", jobs, "must be a list of jobs, oldest first")
     parts: dict[str, Any] = {
         "nodes": {name: _convert(node, ScenarioNode, f"nodes.{name}") for name, node in nodes.items()},
+        "queues": {name: _convert(queue, ScenarioQueue, f"queues.{name}") for name, queue in queues.items()},
         "jobs": [_convert(job, Job, _job_field(job, number)) for number, job in enumerate(jobs)],
     }
     if expect is not None:

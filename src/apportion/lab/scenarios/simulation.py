@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from apportion.core import group_decision, group_turns
 from apportion.core.evictions import room
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Group
+from apportion.core.groups import Group, successor_key
 from apportion.core.operations import Evict
 from apportion.core.policies import Policy
 from apportion.core.queues import shares, totals
@@ -37,6 +38,7 @@ class Simulation:
         self.pending = dict(pending)
         self.shares: shares.Shares = {}
         self.refused: dict[str, Refusal] = {}
+        self.now = 0  # seconds
         self._policy, self._plain = policy, plain
 
     def cycle(self) -> Cycle:
@@ -60,6 +62,8 @@ class Simulation:
                 if outcome.code in room.CAN_HELP:
                     without_place.append(group)
                 continue
+            for operation in outcome.operations:
+                operation.confirm(self.fleet)
             for uid in group.uids:
                 done.placed.append(self.pending.pop(uid).name)
                 waiting[group.key].remove(uid)
@@ -69,14 +73,12 @@ class Simulation:
         return done
 
     def _make_room(self, without_place: list[Group], done: Cycle) -> None:
-        running = RunningGroups(self.fleet)
+        running = RunningGroups(self.fleet, self.now) if without_place else None
         for group in without_place:
-            if self.fleet.reserves_for(group.key):
-                continue
+            assert running is not None
             statement = room.make_room(self.fleet, group, self._policy, self.shares, running)
             if statement is not None:
                 done.evicted += [each.request.name for each in statement.operations if isinstance(each, Evict)]
-                running = RunningGroups(self.fleet)
 
     def _add_turn(self, turns: Turns[Group], uids: list[PodUID]) -> None:
         if not uids:
@@ -98,18 +100,18 @@ class Simulation:
         accounts = self.fleet.accounts
         leaves = [name for name in accounts.tree.queues if accounts.tree.problem(name) is None]
         demand = {name: accounts.used(name) for name in leaves}
+        kept: Counter[str] = Counter()  # places for successors of pods that were moved, which are charged
         for request in self.pending.values():
-            if not self.fleet.reserves_for(request.group_key):
+            owner = successor_key(request)
+            if kept[owner] < len(self.fleet.reservations_for(owner)):
+                kept[owner] += 1
+            elif not self.fleet.reserves_for(request.group_key):
                 demand[request.queue] = demand.get(request.queue, NOTHING).plus(group_turns.wanted(self.fleet, request))
         return demand
 
     def _end_evicted(self) -> None:
         for uid in list(self.fleet.releasing):
             request = self.fleet.nodes[self.fleet.pod_nodes[uid]].pods[uid]
-            for held in self.fleet.slices_of(uid):
-                self.fleet.remove_slice(held.key)
-            for share in self.fleet.shares_of(uid):
-                self.fleet.remove_share(share.key)
-            self.fleet.remove_pod(uid)
+            self.fleet.take_away(uid)
             if request.owner is not None:
                 self.pending[uid] = request

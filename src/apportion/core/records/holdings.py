@@ -8,6 +8,7 @@ other nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
@@ -38,6 +39,10 @@ class Holdings:
 
     def of_owner(self, uid: PodUID) -> list[Holding]:
         return [record for key in sorted(self._by_owner.get(uid, ())) if (record := self.get(key))]
+
+    def on_gpus(self, uuids: Iterable[DeviceUUID]) -> list[Holding]:
+        keys = [key for uuid in uuids for key in self._by_gpu.get(uuid, ())]
+        return [record for key in keys if (record := self.get(key))]
 
     def add(self, record: Holding) -> None:
         if isinstance(record, HeldSlice):

@@ -1,0 +1,24 @@
+"""Trying out what would be if pods were gone: on the fleet itself, taken back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from apportion.core.fleet import Fleet
+from apportion.core.node import NodeState
+
+
+@contextmanager
+def trial(fleet: Fleet) -> Iterator[None]:
+    mark = fleet.checkpoint()
+    try:
+        yield
+    finally:
+        fleet.rollback(mark)
+
+
+def clear(fleet: Fleet, node: NodeState) -> None:
+    """What is terminating there will be gone."""
+    for uid in [uid for uid in node.pods if uid in fleet.releasing]:
+        fleet.take_away(uid)
