@@ -198,8 +198,7 @@ class Fleet:
 
     def terminating(self, uid: PodUID) -> bool:
         """The cluster shows the pod as being deleted."""
-        node = self.pod_nodes.get(uid)
-        return node is not None and self.nodes[node].pods[uid].terminating
+        return uid in self.pod_nodes and self.nodes[self.pod_nodes[uid]].pods[uid].terminating
 
     # Queues and groups
 
@@ -449,9 +448,8 @@ class Fleet:
     def _drop_reservation(self, key: str) -> None:
         reservation = self.reservations.pop(key)
         self.accounts.set_charge(f"reservation/{key}", None)
-        owned = self._reservation_owners[reservation.owner]
-        owned.discard(key)
-        if not owned:
+        self._reservation_owners[reservation.owner].discard(key)
+        if not self._reservation_owners[reservation.owner]:
             del self._reservation_owners[reservation.owner]
         state = self.nodes[reservation.node]
         state.remove_reservation(key)

@@ -253,3 +253,24 @@ def test_q08_room_for_a_share_is_made_on_one_gpu() -> None:
     (place,) = reserved(statement)
     assert len(place.reservation.shares) == 1
     assert place.reservation.node == NodeName("n")
+
+
+def test_q06_a_preemption_takes_no_queue_further_above_its_share_while_another_waits_below_its_own() -> None:
+    def plan(*, contended: bool) -> list[str]:
+        world = World({"n": 2}, [queue("a", 1, weight=0), queue("b", 1, weight=0)])
+        world.run(world.request("small", "a", fraction="0.5"))
+        if contended:
+            world.wait(world.request("other", "b", gpus=2))
+        return evicted(world.plan(world.wait(world.request("x", "a", gpus=2, priority=75))))
+
+    assert plan(contended=False) == ["small"]
+    assert plan(contended=True) == [], "b would reclaim what a takes beyond its share"
+
+
+def test_q06_victims_that_end_between_two_plans_are_not_planned_for() -> None:
+    world = full(queue("a", 1), queue("b", 3), gpus=4)
+    running = RunningGroups(world.fleet)
+    assert evicted(world.plan(world.wait(world.request("b0", "b", gpus=1)), running=running)) == ["a3"]
+    world.fleet.remove_pod(uid("a2"))
+    world.fleet.add_pod(world.request("foreign", "a", gpus=1, priority=100), NodeName("n"))
+    assert evicted(world.plan(world.wait(world.request("b1", "b", gpus=1)), running=running)) == ["a1"]

@@ -18,9 +18,6 @@ def lost(fleet: Fleet) -> list[Reservation]:
     found: list[Reservation] = []
     for name in sorted({each.node for each in fleet.reservations.values()}):
         node = fleet.nodes[name]
-        if node.facts is None:
-            found += [node.reserved[key] for key in sorted(node.reserved)]
-            continue
         with trials.trial(fleet):
             trials.clear(fleet, node)
             for key in sorted(node.reserved, reverse=True):

@@ -45,6 +45,7 @@ class Rules(Protocol):
     with equal `kind` give equal answers about groups."""
 
     moves_only: bool
+    allows_any: bool  # what it allows to take, it allows in any part
 
     @property
     def kind(self) -> Hashable: ...
@@ -58,6 +59,7 @@ class Moves:
     """Nobody is lost."""
 
     moves_only = True
+    allows_any = True
 
     def __init__(self, tree: QueueTree, taker: Taker, running: RunningGroups) -> None:
         self._taker, self._tree, self._now = taker, tree, running.now
@@ -74,6 +76,7 @@ class Moves:
 
 class Preemption:
     moves_only = False
+    allows_any = False
 
     def __init__(self, accounts: Accounts, shares: Shares, taker: Taker, running: RunningGroups) -> None:
         self._taker, self._tree, self._now = taker, accounts.tree, running.now
@@ -109,6 +112,7 @@ class Reclaim:
     """Queues are compared where their paths meet, as they were before anybody was evicted."""
 
     moves_only = False
+    allows_any = True
 
     def __init__(self, accounts: Accounts, shares: Shares, taker: Taker, running: RunningGroups) -> None:
         self._accounts, self._tree, self._shares = accounts, accounts.tree, shares

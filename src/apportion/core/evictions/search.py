@@ -8,11 +8,12 @@ that are lost. Where that does not lead to the best plan for certain, small sets
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain, combinations
 
 import msgspec
 
-from apportion.apis.identities import NO_NODE, NodeName
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core import equivalence, group_decision
 from apportion.core.evictions import plans, trials
@@ -232,19 +233,26 @@ class Search:
         """Without pods that are not needed."""
         if len(found.evicted) > MOST_PRUNED:
             return found
-        for pod in sorted(found.evicted, key=lambda pod: (pod.group.level, pod.age), reverse=True):
-            fewer = tuple(other for other in found.evicted if other is not pod)
-            if len(fewer) < len(found.evicted):
-                better = self._worked_out(fewer)
+        units = sorted(
+            _units(found.evicted), key=lambda unit: (unit[0].group.level, len(unit), unit[0].age), reverse=True
+        )
+        for left_out in units:
+            fewer = tuple(pod for pod in found.evicted if pod not in left_out)
+            if len(fewer) == len(found.evicted):
+                continue
+            moved = {pod.uid for pod, _ in found.moves} - {pod.uid for pod in left_out}
+            for only in (None, moved) if moved else (None,):
+                better = self._worked_out(fewer, only)
                 if better is not None and better.cost < found.cost:
                     found = better
         return found
 
-    def _worked_out(self, pods: Iterable[RunningPod]) -> Plan | None:
-        """The plan with these victims; None if the group gets no place by it, or a rule forbids it."""
+    def _worked_out(self, pods: Iterable[RunningPod], only: AbstractSet[PodUID] | None = None) -> Plan | None:
+        """The plan with these victims; None if the group gets no place by it, or a rule forbids it. `only` these pods
+        are moved, if that is said."""
         evicted = self._running.with_whole_groups(pods)
         placements = self._places(evicted) if self._may(evicted) else None
-        return self._finished(evicted, placements) if placements is not None else None
+        return self._finished(evicted, placements, only) if placements is not None else None
 
     def _places(self, evicted: Pods) -> Placements | None:
         """Where the members go if these pods are gone, each where it is best for the policy."""
@@ -261,14 +269,16 @@ class Search:
                 placements.append((request, place))
         return tuple(placements)
 
-    def _finished(self, pods: Iterable[RunningPod], placements: Placements) -> Plan | None:
+    def _finished(
+        self, pods: Iterable[RunningPod], placements: Placements, only: AbstractSet[PodUID] | None = None
+    ) -> Plan | None:
         """With moves of those that find another place; None if a rule forbids what is lost then."""
         evicted = self._running.with_whole_groups(pods)
         if not self._may(evicted) or self._closed(evicted) is not None:
             return None
         plan = Plan(evicted, placements)
         if self._may_move(evicted):
-            with_moves = Plan(evicted, placements, self._moves(evicted, placements))
+            with_moves = Plan(evicted, placements, self._moves(evicted, placements, only))
             if self._closed(with_moves.lost) is None:  # who is moved still counts for the limits of its queue
                 plan = with_moves
         if not self._rules.allows_loss(plan.lost, plan.evicted) or self._pays(plan):
@@ -277,16 +287,15 @@ class Search:
 
     def _pays(self, plan: Plan) -> bool:
         """Somebody goes only so that the rules allow the plan, and not to make room."""
-        if len(plan.evicted) > MOST_PRUNED:
+        if self._rules.allows_any or self._rules.allows_loss((), ()) or len(plan.evicted) > MOST_PRUNED:
             return False
+        needed, lost = plan.evicted, plan.lost
         for left_out in _units(plan.evicted):
-            fewer = tuple(pod for pod in plan.evicted if pod not in left_out)
-            lost = tuple(pod for pod in plan.lost if pod not in left_out)
-            if not fewer or self._rules.allows_loss(lost, fewer):
-                continue
-            if self._closed(lost) is None and self._places(fewer) is not None:
-                return True
-        return False
+            fewer = tuple(pod for pod in needed if pod not in left_out)
+            still_lost = tuple(pod for pod in lost if pod not in left_out)
+            if self._closed(still_lost) is None and self._places(fewer) is not None:
+                needed, lost = fewer, still_lost
+        return len(needed) < len(plan.evicted) and not self._rules.allows_loss(lost, needed)
 
     def _may_move(self, evicted: Iterable[RunningPod]) -> bool:
         """There is anything left that one of them could use."""
@@ -307,7 +316,9 @@ class Search:
         asked = [number for number, amount in enumerate(self._taker.need) if amount > 0]
         return all(left[number] >= self._running.smallest_movable[number] for number in asked)
 
-    def _moves(self, evicted: Pods, placements: Placements) -> tuple[tuple[RunningPod, NodePlacement], ...]:
+    def _moves(
+        self, evicted: Pods, placements: Placements, only: AbstractSet[PodUID] | None
+    ) -> tuple[tuple[RunningPod, NodePlacement], ...]:
         """Other places for evicted pods, group by group, the most important and oldest first."""
         moves: list[tuple[RunningPod, NodePlacement]] = []
         groups: dict[str, list[RunningPod]] = {}
@@ -321,7 +332,8 @@ class Search:
                 group_decision.assume(self._fleet, request, place)
             for pods in groups.values():
                 mark = self._fleet.checkpoint()
-                moved = [(pod, at) for pod in pods if pod.movable and (at := self._place(_unbound(pod))) is not None]
+                asked = [pod for pod in pods if pod.movable and (only is None or pod.uid in only)]
+                moved = [(pod, at) for pod in asked if (at := self._place(_unbound(pod))) is not None]
                 lost = {pod.uid for pod in pods} - {pod.uid for pod, _ in moved}
                 if pods[0].group.spared_by(lost):
                     self._fleet.release(mark)
