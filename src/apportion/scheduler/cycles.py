@@ -132,7 +132,7 @@ class Cycles:
         return IDLE_SECONDS if moment is None else min(IDLE_SECONDS, moment - self._now())
 
     async def _cycle(self) -> None:
-        self._reservations.expire()
+        self._reservations.release_useless()
         changes = self._changes.take()
         if any(_of_volumes(change) for change in changes):
             self._explanations.volumes_changed()
