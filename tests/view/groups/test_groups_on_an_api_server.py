@@ -17,7 +17,7 @@ from apportion.cluster import errors
 from tests.builders import groups
 from tests.scheduler.cluster import ApiCluster, until
 from tests.view.followed import Followed, followed, read_afresh
-from tests.view.test_group_streams import state
+from tests.view.groups.test_group_streams import state
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 STREAMS = 50 if FULL else 2
