@@ -20,6 +20,7 @@ from apportion.apis import kinds
 from apportion.apis.kinds import Kind
 from apportion.cli import snapshot, top, why
 from apportion.cluster import errors
+from tests.builders import groups, pods
 from tests.cli.cli_runner import called
 from tests.environments.cluster import Cluster
 from tests.scheduler.cluster import ApiCluster, prepared, scheduling, until
@@ -193,3 +194,29 @@ async def test_x01_without_rights_the_answer_names_the_role(tenancy: Tenancy) ->
     code, out, err = await called(why.command, pod="waits", output="json", kubeconfig=tenancy.user)
     assert (code, err) == (0, "")
     assert json.loads(out)["sentence"] == "The scheduler has not reported a reason yet."
+
+
+async def test_x01_q02_a_viewer_and_the_scheduler_find_the_queue_of_a_pod_in_its_owner(tenancy: Tenancy) -> None:
+    client = tenancy.cluster.client
+    clusters = Kind("ray.io", "v1", "rayclusters", "RayCluster")
+    definition = groups.definition(clusters.group, clusters.kind)
+    await client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, definition)
+    body = groups.owner(clusters.api_version, "RayCluster", "ray", queue="absent", spec={"headGroupSpec": {}})
+    body["metadata"]["namespace"] = TENANT
+
+    async def created() -> dict[str, Any] | None:
+        with suppress(errors.NotFound):  # the kind is not served yet
+            return await client.create(clusters, body)
+        return None
+
+    try:
+        above = {"apiVersion": clusters.api_version, "kind": "RayCluster", **await until(created)}
+        pod = groups.owned(pods.our_pod("head", namespace=TENANT, limits={"cpu": "1m"}), above)
+        await client.create(kinds.PODS, pod)
+        code, out, err = await called(why.command, pod="head", output="json", kubeconfig=tenancy.viewer)
+        assert code == 0, err
+        answer = json.loads(out)
+        assert answer["layer"] == "queue"
+        assert "absent" in answer["sentence"]
+    finally:
+        await client.delete(kinds.CUSTOM_RESOURCE_DEFINITIONS, definition["metadata"]["name"])

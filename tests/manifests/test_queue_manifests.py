@@ -72,3 +72,8 @@ def test_q01_only_queue_administrators_change_queues() -> None:
     assert verbs("apportion-viewer", "scheduling.run.ai") == {"queues": set(READ), "podgroups": set(READ)}
     assert "queues" not in verbs("apportion-user", "scheduling.run.ai")
     assert "create" in verbs("apportion-user", "scheduling.run.ai")["podgroups"]
+
+
+def test_x01_q11_viewers_read_the_owners_that_the_scheduler_reads_so_that_commands_find_the_same_queues() -> None:
+    for group, _, resource in table.shipped().kinds():
+        assert verbs("apportion-viewer", group)[resource] == set(READ)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from apportion.apis import names
 from tests.environments.installed import AGENT, NAMESPACE, OPERATOR, SCHEDULER, WEBHOOK, Installed
 from tests.environments.waiting import until
 from tests.real.slice_pods import SlicePod
@@ -27,6 +28,24 @@ def test_r01_no_request_of_any_plane_is_refused(real_planes: Installed, namespac
     for role in ROLES.values():
         assert f"system:serviceaccount:{NAMESPACE}:{role}" in asking
     assert real_planes.cluster.forbidden() == []
+
+
+def test_r01_q02_q11_the_scheduler_reads_the_owners_of_its_pods_with_its_role(
+    real_planes: Installed, namespace: str
+) -> None:
+    cluster, labels = real_planes.cluster, {"app": "owned"}
+    pod = {"schedulerName": names.DAS_SCHEDULER, "containers": [{"name": "main", "image": "busybox"}]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "owned", "labels": {names.QUEUE_LABEL: "absent"}},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
+    }
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(deployment))
+    messages = ("get", "pods", "-n", namespace, "-o", "jsonpath={.items[*].status.conditions[*].message}")
+    until(lambda: "queue absent does not exist" in cluster.kubectl(*messages), "the queue of the Deployment counts")
+    cluster.kubectl("delete", "deployment", "-n", namespace, "owned")
+    assert cluster.forbidden() == []
 
 
 @pytest.mark.parametrize("app", list(ROLES))

@@ -124,3 +124,22 @@ async def test_q07_a_group_is_placed_whole_or_not_at_all(cluster: ApiCluster) ->
         await cluster.node("n2", gpus=1, mig=0, resources=GPU)
         placed = await cluster.bound("g-0", "g-1", "g-2")
         assert sorted(placed.values()) == ["n1", "n1", "n2"]
+
+
+async def test_q07_a_pod_under_a_budget_that_allows_nothing_is_not_evicted(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=2, mig=0, resources={"nvidia.com/gpu": "2"})
+    budget = {
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+    }
+    await cluster.client.create(kinds.POD_DISRUPTION_BUDGETS, budget)
+    async with scheduling(cluster):
+        await cluster.pod("free", limits=GPU)
+        await cluster.bound("free")
+        await asyncio.sleep(1.1)  # so that the protected pod is the newer one
+        await cluster.pod("kept", limits=GPU, labels={"app": "kept"})
+        await cluster.bound("kept")
+        await cluster.set_phase("kept", "Running")
+        await cluster.pod("high", limits=GPU, priority=75)
+        await terminating(cluster, "free")
+        assert not (await cluster.get("kept")).metadata.deleting

@@ -42,7 +42,7 @@ def next_turn(fleet: Fleet, pods: Sequence[Request]) -> Turn[Group] | Refusal:
         text = f"{chosen.missing} pods are missing from the minimum of {gang.minimum} of the group"
         return refusals.of_pod(first, Code.INCOMPLETE, text)
     group = Group(gang.key, chosen.members, len(chosen.members))
-    order = (-group.priority, chosen.state, gang.created, gang.key)
+    order = (-group.priority, chosen.state, gang.created, first.namespace, first.name, gang.key)
     return Turn(first.queue, order, needed(fleet, chosen.members), group)
 
 

@@ -132,7 +132,7 @@ class Cycles:
         return IDLE_SECONDS if moment is None else min(IDLE_SECONDS, moment - self._now())
 
     async def _cycle(self) -> None:
-        self._reservations.expire()
+        self._reservations.release_useless()
         changes = self._changes.take()
         if any(_of_volumes(change) for change in changes):
             self._explanations.volumes_changed()
@@ -230,32 +230,33 @@ class Cycles:
 
     async def _make_room(self, without_place: list[tuple[Waiting, Group]]) -> None:
         """For those that have no place, in the order of their turns."""
-        fleet = self._view.fleet
-        tried: set[Hashable] = set()
-        self._no_room = {alike: due for alike, due in self._no_room.items() if due > self._now()}
-        running = RunningGroups(fleet)
+        fleet, now = self._view.fleet, self._now()
+        self._no_room = {alike: until for alike, until in self._no_room.items() if until > now}
+        running: RunningGroups | None = None
         for entry, group in without_place:
             if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
                 continue
             first = group.members[0]
             alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
-            if alike in tried or self._no_room.get(alike, 0.0) > self._now():
+            if alike in self._no_room:
                 continue
+            running = running or RunningGroups(fleet, int(time.time()))
             statement = room.make_room(fleet, group, self._policy, self.entitlements.update(), running)
             if statement is None:
-                tried.add(alike)
-                self._no_room[alike] = self._now() + ROOM_SECONDS
+                self._no_room[alike] = now + ROOM_SECONDS
             else:
-                self._view.assumptions.decided(statement)
-                self._reservations.made(statement)
-                for uid in group.uids:
-                    self.entitlements.demand.remove(uid)
-                self._spawn(self._clear(entry, statement))
-                waits = self._reservations.waits(group)
-                if waits is not None:
-                    self._refuse(entry, waits)
-                running = RunningGroups(fleet)
+                self._room_made(entry, group, statement)
             await asyncio.sleep(0)
+
+    def _room_made(self, entry: Waiting, group: Group, statement: Statement) -> None:
+        self._view.assumptions.decided(statement)
+        self._reservations.made(statement)
+        for uid in group.uids:
+            self.entitlements.demand.remove(uid)
+        self._spawn(self._clear(entry, statement))
+        waits = self._reservations.waits(group)
+        if waits is not None:
+            self._refuse(entry, waits)
 
     async def _clear(self, entry: Waiting, statement: Statement) -> None:
         """Evict for a group; it is bound once its place is free."""

@@ -14,7 +14,7 @@ from apportion.apis import names
 from apportion.apis.identities import PodUID
 from apportion.core import refusals
 from apportion.core.cluster_changes import Happened
-from apportion.core.evictions import nominations
+from apportion.core.evictions import lost_places, nominations
 from apportion.core.groups import Group
 from apportion.core.operations import Reserve
 from apportion.core.policies import Policy
@@ -64,7 +64,12 @@ class Reservations:
             fleet.release_reservation(each.key)
         return None
 
-    def expire(self) -> None:
+    def release_useless(self) -> None:
+        """Successors that did not come, and places that somebody else has or whose node is gone."""
+        if self._view.fleet.reservations:
+            for reservation in lost_places.lost(self._view.fleet):
+                log.info("the place of %s on node %s is lost", reservation.owner, reservation.node)
+                self._release(reservation.key)
         while self._expiring and self._expiring[0][0] <= self._now():
             self._release(heapq.heappop(self._expiring)[1])
 

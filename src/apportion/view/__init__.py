@@ -2,9 +2,12 @@
 
 view           the whole: fleet, log of changes, waiting pods, assumptions
 informers      what follows an API server and feeds a view
-nodes, accelerators, claims, pods, volumes, namespaces
+optional_informers, owner_informers
+               the same for kinds that may not be there, and for the owners of pods
+nodes, accelerators, claims, pods, volumes, namespaces, queues, budgets
                one feeder per kind of object, the only code that turns such an object into a part of the fleet
-requests       a pod read as a request
+groups         which group and queue each pod belongs to: PodGroups, owners, priority classes
+requests       a pod read as a request, without its group
 waiting        pods that have no node yet
 assumptions    what this process has decided and the API server has not shown yet
 changes        what happened to the fleet, as a log with positions

@@ -26,7 +26,7 @@ class Budgets:
         self._pods = pods
         self._namespaces: dict[str, dict[BudgetKey, PodDisruptionBudget]] = {}
 
-    def of(self, uid: PodUID) -> tuple[BudgetKey, ...]:
+    def of(self, uid: PodUID, /) -> tuple[BudgetKey, ...]:
         """The budgets that protect a pod, sorted. The Eviction API evicts no pod that is under more than one."""
         pod = self._pods.get(uid)
         if pod is None or pod.status.phase != "Running" or pod.metadata.deleting:
@@ -36,10 +36,10 @@ class Budgets:
             return ()
         return tuple(sorted(key for key, budget in here.items() if _selects(budget, pod)))
 
-    def allowed(self, key: BudgetKey) -> int:
+    def allowed(self, key: str, /) -> int:
         """How many pods under this budget can be evicted now; 0 until its controller has seen its last change."""
         namespace, _, _ = key.partition("/")
-        budget = self._namespaces.get(namespace, {}).get(key)
+        budget = self._namespaces.get(namespace, {}).get(BudgetKey(key))
         return _allowed(budget) if budget is not None else 0
 
     def changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:

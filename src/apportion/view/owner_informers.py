@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,8 @@ from apportion.cluster.informer import Informer
 from apportion.view.groups.owners import Following, KindKey
 from apportion.view.optional_informers import ABSENT_SECONDS, RETRY_SECONDS, probe
 from apportion.view.view import View
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +146,7 @@ class OwnerInformers:
 
     async def _discovered(self, group: str, kind: str) -> Kind:
         for path in await self._versions(group):
-            found = wire.decode(await self._client.raw("GET", path), _ApiResources)
+            found = await self._get(path, _ApiResources)
             for resource in found.resources:
                 if resource.kind == kind and "/" not in resource.name:
                     version = path.rpartition("/")[2]
@@ -154,6 +156,12 @@ class OwnerInformers:
     async def _versions(self, group: str) -> Iterable[str]:
         if not group:
             return ("/api/v1",)
-        found = wire.decode(await self._client.raw("GET", f"/apis/{group}"), _ApiGroup)
+        found = await self._get(f"/apis/{group}", _ApiGroup)
         versions = (found.preferred_version, *found.versions)
         return dict.fromkeys(f"/apis/{each.group_version}" for each in versions if each.group_version)
+
+    async def _get(self, path: str, into: type[T]) -> T:
+        try:
+            return wire.decode(await self._client.raw("GET", path), into)
+        except msgspec.DecodeError as error:
+            raise errors.ClusterError(f"GET {path}: {error}") from None

@@ -12,6 +12,7 @@ from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core.cluster_changes import Happened
+from apportion.core.evictions.nominations import reservation_key
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
 from apportion.view.accelerators import Accelerators
@@ -141,7 +142,7 @@ class Pods:
         request = waiting.reading.request
         if request is None:
             return
-        key = f"{request.group_key}/{uid}"  # as core/evictions names reservations
+        key = reservation_key(request, request.group_key)
         reservation = self._fleet.reservations.get(key)
         if reservation is not None and reservation.node == node:
             self._assumptions.shown(ObjectKind.NOMINATION, key)

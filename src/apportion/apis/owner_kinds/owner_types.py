@@ -30,6 +30,7 @@ _IDENTITY: tuple[tuple[str, ...], ...] = (
 _Tree = dict[str, "_Tree | None"]  # None: everything below is kept
 # With types that are known at run time only.
 _typed_dict: Any = TypedDict
+_SCALAR: Any = str | int | float | bool | None
 _list: Any = list
 _dict: Any = dict
 
@@ -81,11 +82,12 @@ def _below(tree: _Tree, path: Iterable[str]) -> _Tree | None:
 
 
 def _type(tree: _Tree | None) -> Any:
+    """Fields of another type than expected are kept as they are: `grouping` says what is wrong with them."""
     if tree is None:
         return Any
     inner = {field: _type(below) for field, below in tree.items()}
     if _EACH in inner:
-        return _list[inner[_EACH]] | None
+        return _list[inner[_EACH]] | dict[str, Any] | _SCALAR
     if _NAMED in inner:
-        return _dict[str, inner[_NAMED]] | None
-    return _typed_dict("Part", inner, total=False) | None
+        return _dict[str, inner[_NAMED]] | list[Any] | _SCALAR
+    return _typed_dict("Part", inner, total=False) | list[Any] | _SCALAR

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from apportion.apis import kinds, names
+from apportion.apis.identities import PodUID
 from apportion.apis.kinds import Kind
 from apportion.core.groups import Subgroup
-from tests.builders import groups
+from apportion.view.view import View
+from tests.builders import groups, pods
 from tests.scheduler.cluster import ApiCluster
 from tests.view.followed import Followed, followed
 
@@ -201,3 +203,43 @@ def _deployment(name: str, **options: Any) -> Json:
 
 def _replica_set(name: str, above: Json, **options: Any) -> Json:
     return groups.owner("apps/v1", "ReplicaSet", name, spec=_template(name), above=above, **options)
+
+
+# Fed directly
+
+
+def test_q11_a_status_that_an_owner_writes_concerns_no_pod() -> None:
+    view = View()
+    job = groups.job("train", queue="team", uid="uid-train")
+    view.group_objects.owner_changed(None, job)
+    pod = pods.typed(groups.owned(pods.our_pod("a", uid="uid-a"), job))
+    view.pods.changed(None, pod)
+    later = {**job, "metadata": {**job["metadata"], "resourceVersion": "2"}}
+    assert view.groups.owners.changed(job, later) == []
+    relabelled = {**later, "metadata": {**later["metadata"], "labels": {}}}
+    assert view.groups.owners.changed(later, relabelled) == ["uid-a"]
+
+
+def test_q11_a_pod_is_held_back_until_the_pod_that_owns_it_is_known() -> None:
+    view = View()
+    view.group_objects.follow_owners(lambda _: None)
+    driver = pods.our_pod("driver", uid="uid-driver", labels={names.QUEUE_LABEL: "team"})
+    executor = pods.typed(groups.owned(pods.our_pod("executor", uid="uid-executor"), driver))
+    view.pods.changed(None, executor)
+    waiting = view.waiting.get(PodUID("uid-executor"))
+    assert waiting is not None
+    assert waiting.held
+    view.pods.changed(None, pods.typed(driver))
+    waiting = view.waiting.get(PodUID("uid-executor"))
+    assert waiting is not None
+    assert waiting.reading.request is not None
+    assert (waiting.held, waiting.reading.request.queue) == (False, "team")
+
+
+def test_q07_pods_of_other_schedulers_wait_for_no_pod_group() -> None:
+    view = View()
+    view.group_objects.pod_groups_known()
+    view.pods.changed(None, pods.typed(pods.pod("theirs", uid="uid-theirs", annotations=IN_GANG)))
+    waiting = view.waiting.get(PodUID("uid-theirs"))
+    assert waiting is not None
+    assert waiting.reading.problem is None

@@ -18,7 +18,7 @@ from apportion.core.statement import Statement
 from apportion.view.groups.owners import Following, KindKey
 from apportion.view.view import View
 from apportion.view.waiting import WaitingPod
-from tests.view.group_streams import TEAMS, GroupStream
+from tests.view.groups.group_streams import TEAMS, GroupStream
 from tests.view.streams import Cluster, Follower
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"

@@ -1,0 +1,75 @@
+"""`why` names the queue or the group that keeps a pod waiting, with its numbers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from apportion.apis import names
+from apportion.apis.identities import PodUID
+from apportion.core.policies import Policy
+from apportion.view import why
+from apportion.view.view import View
+from apportion.view.why import Answer, PodState
+from tests.builders import groups, nodes, pods
+from tests.view.streams import NODES, POD_GROUPS, PODS, QUEUES, Cluster, Follower
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.put(NODES, nodes.node("n1", resources={"cpu": 4}))
+    return made
+
+
+def pod(cluster: Cluster, name: str, **options: Any) -> None:
+    cluster.put(PODS, pods.our_pod(name, uid=f"uid-{name}", **options))
+
+
+def answer(cluster: Cluster, name: str, *, queues_hidden: bool = False) -> Answer:
+    view = View()
+    view.group_objects.pod_groups_known()
+    view.queues.hidden = queues_hidden
+    Follower(cluster, view, random.Random(1)).catch_up()
+    found = view.pods.get(PodUID(f"uid-{name}"))
+    assert found is not None
+    return why.answer(view, found, Policy())
+
+
+def test_x01_q02_a_queue_that_does_not_exist_is_the_answer(cluster: Cluster) -> None:
+    pod(cluster, "a", labels={names.QUEUE_LABEL: "missing"}, limits={"cpu": "1"})
+    found = answer(cluster, "a")
+    assert (found.state, found.layer) == (PodState.WAITING, "queue")
+    assert "missing" in found.sentence
+    assert answer(cluster, "a", queues_hidden=True).state is PodState.FITS, "the reader may not see queues"
+
+
+def test_x01_q05_a_limit_is_the_answer_with_its_numbers(cluster: Cluster) -> None:
+    cluster.put(QUEUES, groups.queue("team", resources={"cpu": {"quota": 1000, "limit": 1500}}))
+    pod(cluster, "runs", labels={names.QUEUE_LABEL: "team"}, limits={"cpu": "1"}, node="n1")
+    pod(cluster, "a", labels={names.QUEUE_LABEL: "team"}, limits={"cpu": "1"})
+    found = answer(cluster, "a")
+    assert (found.state, found.layer) == (PodState.WAITING, "queue")
+    assert "1 core of 1.5 cores in use, 1 core more requested" in found.sentence
+    pod(cluster, "small", labels={names.QUEUE_LABEL: "team"}, limits={"cpu": "500m"})
+    assert answer(cluster, "small").state is PodState.FITS
+
+
+def test_x01_q07_a_group_that_lacks_pods_is_the_answer_and_then_all_of_it_must_fit(cluster: Cluster) -> None:
+    cluster.put(POD_GROUPS, groups.pod_group("gang", 3))
+    for name in "ab":
+        pod(cluster, name, annotations={names.POD_GROUP: "gang"}, limits={"cpu": "1"})
+    found = answer(cluster, "a")
+    assert (found.state, found.layer) == (PodState.WAITING, "gang")
+    assert "1 pods are missing" in found.sentence
+    pod(cluster, "c", annotations={names.POD_GROUP: "gang"}, limits={"cpu": "1"})
+    assert answer(cluster, "a").state is PodState.FITS
+    pod(cluster, "other", limits={"cpu": "2"}, node="n1")
+    assert answer(cluster, "a").state is PodState.WAITING, "two of three would fit"
+
+
+def test_x01_q07_a_pod_group_that_does_not_exist_is_the_answer(cluster: Cluster) -> None:
+    pod(cluster, "a", annotations={names.POD_GROUP: "gang"}, limits={"cpu": "1"})
+    assert "no PodGroup of this name exists" in answer(cluster, "a").sentence
