@@ -16,6 +16,7 @@ from pocketkube.api.http import HttpShell
 from pocketkube.api.request_attributes import ADMIN
 from pocketkube.api.server import ApiServer
 from pocketkube.api.storage.store import Bucket
+from pocketkube.api.turns import Turns
 from tests.pocketkube.api.conftest import TOKEN
 from tests.pocketkube.api.direct_requests import (
     APPLY_PATCH,
@@ -77,14 +78,17 @@ async def test_t02_of_many_problems_the_first_thousand_are_told(ask: DirectReque
 
 async def test_t02_old_versions_of_large_objects_are_forgotten(ask: DirectRequests, server: ApiServer) -> None:
     await ask("POST", MAPS, config_map("a"))
+    await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
     first = server.store.revision
     for number in range(30):
         change = {"data": {"a": f"{number}" + "x" * 1_000_000}}
         assert (await ask("PATCH", f"{MAPS}/a", change, media=MERGE_PATCH)).code == 200
-    kept = sum(len(change.new.data) for change in server.store.changes(MAP_BUCKET, server.store.revision - 5))
+    kept = sum(len(change.new.data) for change in server.store.changes(MAP_BUCKET, server.store.revision - 3))
     assert kept <= limits.MAX_HISTORY_BYTES
     answer = await ask("GET", f"{MAPS}?resourceVersion={first}&resourceVersionMatch=Exact")
     assert (answer.code, answer.reason) == (410, "Expired")
+    others = await ask("GET", f"/api/v1/namespaces?resourceVersion={first}&resourceVersionMatch=Exact")
+    assert others.code == 200, "the history of another kind is kept"
 
 
 async def test_t02_a_watch_that_is_not_read_ends(ask: DirectRequests, server: ApiServer) -> None:
@@ -142,6 +146,21 @@ async def test_t02_more_large_requests_than_can_wait_are_told_to_try_again(
     assert (201, "") in answers
     assert (429, "1") in answers
     assert set(answers) == {(201, ""), (429, "1")}
+
+
+async def test_t02_few_large_requests_are_answered_at_once() -> None:
+    turns, begun, most = Turns(), 0, 0
+
+    async def request() -> None:
+        nonlocal begun, most
+        async with turns.request(limits.LARGE):
+            begun += 1
+            most = max(most, begun)
+            await asyncio.sleep(0)
+            begun -= 1
+
+    await asyncio.gather(*(request() for _ in range(limits.MAX_LARGE_WAITING)))
+    assert most == limits.MAX_LARGE
 
 
 async def test_t02_a_body_that_does_not_come_is_not_waited_for(
