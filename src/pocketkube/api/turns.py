@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
 from pocketkube.api import limits, status
@@ -21,6 +22,44 @@ T = TypeVar("T")
 
 TRIM_SECONDS = 5.0
 TRIMS = 6  # after the last large work: its objects may be deleted a while later
+
+
+class _Slot:
+    """The place of one of the few large requests that are answered at once."""
+
+    def __init__(self, free: asyncio.Semaphore) -> None:
+        self._free = free
+        self._held = False
+        self.waits = 0  # for other servers
+
+    async def take(self) -> None:
+        await self._free.acquire()
+        self._held = True
+
+    def give(self) -> None:
+        if self._held:
+            self._held = False
+            self._free.release()
+
+
+_slot: ContextVar[_Slot | None] = ContextVar("slot", default=None)
+
+
+@contextlib.asynccontextmanager
+async def waiting_for_another_server() -> AsyncIterator[None]:
+    """A large request leaves its place to others meanwhile: that server may send large requests to this one."""
+    slot = _slot.get()
+    if slot is None:
+        yield
+        return
+    slot.waits += 1
+    slot.give()
+    try:
+        yield
+    finally:
+        slot.waits -= 1
+        if not slot.waits:
+            await slot.take()
 
 
 class Turns:
@@ -54,10 +93,14 @@ class Turns:
         if self._large >= limits.MAX_LARGE_WAITING:
             raise status.too_many_requests("Too many requests, please try again later.", retry_after=1)
         self._large += 1
+        slot = _Slot(self._begun)
+        before = _slot.set(slot)
         try:
-            async with self._begun:
-                yield
+            await slot.take()
+            yield
         finally:
+            slot.give()
+            _slot.reset(before)
             self._large -= 1
 
     def close(self) -> None:
