@@ -52,6 +52,7 @@ from tests.environments.waiting import eventually
 Json = dict[str, Any]
 AT_ONCE = 16
 FIRST = 1_000
+NAMESPACES = [f"bench-{number}" for number in range(500)]  # in turn: one whose promises are not redeemed gets few
 SERVER_NAME = "gpu-webhook.gpu-webhook.svc"
 CASES = {
     "bare": ("/bare", {"nvidia.com/mig-1g.5gb": "1"}),
@@ -87,7 +88,7 @@ async def fill(client: Client, nodes: int) -> None:
     """Nodes with one 2g.20gb each, all of them taken, and room for what falls back."""
     for definition in crds.crds():
         await client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, definition)
-    for name in (names.DAS_NAMESPACE, names.FALLBACK_NAMESPACE):
+    for name in (names.DAS_NAMESPACE, names.FALLBACK_NAMESPACE, *NAMESPACES):
         await client.create(kinds.NAMESPACES, {"metadata": {"name": name}})
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "500"}
     amounts |= {"nvidia.com/mig-2g.20gb": "1", "nvidia.com/mig-1g.10gb": "28"}
@@ -118,6 +119,7 @@ class Asker:
         self._where = {
             name: f"https://{bare if name == 'bare' else webhook}{path}" for name, (path, _) in CASES.items()
         }
+        self._namespaces = itertools.cycle(NAMESPACES)
         self.sent = 0
 
     async def many(self, case: str, count: int) -> tuple[float, list[float]]:
@@ -137,7 +139,7 @@ class Asker:
         return time.perf_counter() - began, took
 
     async def _ask(self, case: str) -> None:
-        body = _body(CASES[case][1])
+        body = _body(CASES[case][1], next(self._namespaces))
         headers = {"Content-Type": "application/json"}
         async with self._session.post(
             self._where[case], data=body, headers=headers, server_hostname=SERVER_NAME
@@ -147,14 +149,14 @@ class Asker:
             raise AssertionError(f"{case}: {answer}")
 
 
-def _body(limits: Json) -> bytes:
+def _body(limits: Json, namespace: str) -> bytes:
     container = {"name": "main", "image": "busybox:1.36", "resources": {"limits": limits}}
-    pod = {"metadata": {"generateName": "bench-", "namespace": "default"}, "spec": {"containers": [container]}}
+    pod = {"metadata": {"generateName": "bench-", "namespace": namespace}, "spec": {"containers": [container]}}
     request = {
         "uid": str(uuid.uuid4()),
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "namespace": "default",
+        "namespace": namespace,
         "operation": "CREATE",
         "object": pod,
         "oldObject": None,

@@ -14,6 +14,7 @@ import typer
 import yaml
 
 from apportion.cli import background, cluster_files, connecting, contexts, options
+from apportion.cluster import allocator
 
 if TYPE_CHECKING:
     from apportion.emulation.cluster.topology import Topology
@@ -84,6 +85,8 @@ def up(
         if detach:
             background.run(name)
             return
+        allocator.start_with_system_allocator()
+        allocator.give_back_large_blocks()
         with cluster_files.reserved(name):
             _clear(name, target, select=select)
             _serve(

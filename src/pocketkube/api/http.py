@@ -75,15 +75,14 @@ class HttpShell:
     async def _handle(self, request: HttpRequest) -> Response:
         if self._waiting >= limits.MAX_WAITING:
             raise status.too_many_requests("Too many requests, please try again later.", retry_after=1)
-        end = self._server.turns.begin(len(request.body or b""))
         self._waiting += 1
 
         async def handle() -> Response:
             try:
-                return await self._server.handle(request)
+                async with self._server.turns.request(len(request.body or b"")):
+                    return await self._server.handle(request)
             finally:
                 self._waiting -= 1
-                end()
 
         # A client that leaves ends its stream, but no write half-way.
         return await asyncio.shield(asyncio.create_task(handle()))

@@ -30,9 +30,10 @@ MAX_CAUSES_TEXT = 1024 * 1024  # characters of them
 MAX_STRICT_ERRORS = 100  # unknown and duplicate fields that are reported; kube-apiserver
 
 # Watches
-MAX_HISTORY_BYTES = 8 * 1024 * 1024  # of old versions of one kind; what is older is Expired
+MAX_HISTORY_BYTES = 8 * 1024 * 1024  # of old versions of all kinds; what is older is Expired
 MAX_BACKLOG_BYTES = 16 * 1024 * 1024  # of events that a watching client has not read
 
 # Work that other clients should not wait for is done in a thread
 LARGE = 64 * 1024  # bytes of an object or answer
-MAX_LARGE_WAITING = 16  # large requests that wait for the thread
+MAX_LARGE = 2  # large requests that are answered at once: each can hold 100 MiB of objects
+MAX_LARGE_WAITING = 16  # large requests that are answered or wait for that

@@ -43,6 +43,15 @@ def test_pools_have_labels_taints_zones_and_their_own_gpus(tmp_path: Path) -> No
     assert names.MIG_CAPABLE_LABEL not in nodes[3].labels
 
 
+def assert_refused(path: Path, text: str, field: str) -> None:
+    """With a message that names the file and the field."""
+    path.write_text(text)
+    with pytest.raises(topology.TopologyError) as error:
+        topology.load(path)
+    assert field in str(error.value)
+    assert str(path) in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [
@@ -57,12 +66,7 @@ def test_pools_have_labels_taints_zones_and_their_own_gpus(tmp_path: Path) -> No
     ],
 )
 def test_bad_files_are_refused_with_the_field(tmp_path: Path, text: str, field: str) -> None:
-    path = tmp_path / "t.yaml"
-    path.write_text(text)
-    with pytest.raises(topology.TopologyError) as error:
-        topology.load(path)
-    assert field in str(error.value)
-    assert str(path) in str(error.value)
+    assert_refused(tmp_path / "t.yaml", text, field)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +83,7 @@ def test_bad_files_are_refused_with_the_field(tmp_path: Path, text: str, field: 
     ],
 )
 def test_t02_a_topology_that_is_too_large_is_refused_at_once(tmp_path: Path, text: str, field: str) -> None:
-    path = tmp_path / "t.yaml"
-    path.write_text(text)
-    with pytest.raises(topology.TopologyError) as error:
-        topology.load(path)
-    assert field in str(error.value)
-    assert str(path) in str(error.value)
+    assert_refused(tmp_path / "t.yaml", text, field)
 
 
 def test_t02_the_number_of_nodes_of_a_command_is_bounded_too() -> None:

@@ -74,6 +74,14 @@ def test_up_detached_returns_when_ready_and_down_removes_it(command: Command) ->
     assert command.run("down").stdout == "no cluster 'apportion' is running\n"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives single pages back")
+def test_t02_a_cluster_gives_back_the_memory_of_large_requests(command: Command) -> None:
+    """By the C library's allocator. Whether it does is measured by the campaign of hostile requests."""
+    assert command.up().returncode == 0
+    state = command.state()
+    assert b"\0PYTHONMALLOC=malloc\0" in b"\0" + Path(f"/proc/{state.pid}/environ").read_bytes()
+
+
 def test_a_cluster_ends_cleanly_on_sigterm(command: Command) -> None:
     assert command.up().returncode == 0
     state = command.state()

@@ -17,6 +17,7 @@ import msgspec
 from yarl import URL
 
 from apportion.cluster.certificates import KeyPair
+from pocketkube.api import turns
 from pocketkube.api.storage.store import Bucket, Store
 
 Obj = dict[str, Any]
@@ -58,9 +59,13 @@ class WebhookClient:
     async def post(self, config: Mapping[str, Any], review: Obj, seconds: int) -> Obj:
         """The decoded answer; raises CallError."""
         address = self._address(config, seconds)
+        async with turns.waiting_for_another_server():
+            return await self._post(address, config.get("caBundle") or "", review, seconds)
+
+    async def _post(self, address: Address, bundle: str, review: Obj, seconds: int) -> Obj:
         try:
             async with asyncio.timeout(seconds):
-                return await self._send(address, config.get("caBundle") or "", review)
+                return await self._send(address, bundle, review)
         except TimeoutError:
             raise CallError(f'failed to call webhook: Post "{address.shown}": context deadline exceeded') from None
         except (aiohttp.ClientError, ssl.SSLError, OSError, ValueError) as problem:

@@ -66,6 +66,11 @@ class Change:
     new: Stored
     old: Stored | None
 
+    @property
+    def size(self) -> int:
+        """Bytes of its versions, which it may be the last to refer to."""
+        return len(self.new.data) + (len(self.old.data) if self.old is not None else 0)
+
 
 class StoreError(Exception):
     """Base of what a write or a look into the past can run into."""
@@ -130,6 +135,7 @@ class Store:
         self._sizes: Counter[str] = Counter()  # by namespace
         self._fields_of = fields_of or (lambda _bucket, _obj: {})
         self._history = history
+        self._history_bytes = 0
         self._buckets: dict[Bucket, _BucketState] = {}
 
     # Reading
@@ -245,7 +251,7 @@ class Store:
         """Forget the past, as after an etcd compaction: for tests of clients that come too late."""
         for state in self._buckets.values():
             state.history.clear()
-            state.history_bytes = 0
+            state.history_bytes = self._history_bytes = 0
             state.floor = self.revision
 
     def _state(self, bucket: Bucket) -> _BucketState:
@@ -296,13 +302,20 @@ class Store:
 
     def _publish(self, state: _BucketState, change: Change) -> None:
         state.history.append(change)
-        state.history_bytes += len(change.new.data)
-        while len(state.history) > self._history or state.history_bytes > limits.MAX_HISTORY_BYTES:
-            oldest = state.history.popleft()
-            state.history_bytes -= len(oldest.new.data)
-            state.floor = oldest.revision
+        state.history_bytes += change.size
+        self._history_bytes += change.size
+        if len(state.history) > self._history:
+            self._forget_oldest(state)
+        while self._history_bytes > limits.MAX_HISTORY_BYTES:
+            self._forget_oldest(max(self._buckets.values(), key=lambda each: each.history_bytes))
         for listener in tuple(state.listeners):
             listener(change)
+
+    def _forget_oldest(self, state: _BucketState) -> None:
+        oldest = state.history.popleft()
+        state.history_bytes -= oldest.size
+        self._history_bytes -= oldest.size
+        state.floor = oldest.revision
 
 
 def _order(state: _BucketState) -> list[Key]:
