@@ -47,6 +47,7 @@ PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several 
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 ROOM_SECONDS = 0.5  # between two attempts to make room for one class
+SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM})  # mostly
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 
@@ -261,10 +262,11 @@ class Cycles:
 
     async def _clear(self, entry: Waiting, statement: Statement) -> None:
         """Evict for a group; it is bound once its place is free."""
-        for operation in statement.operations:
-            if isinstance(operation, Evict):
-                self._reporter.evicted(operation)
+        evictions = [operation for operation in statement.operations if isinstance(operation, Evict)]
+        for eviction in evictions:
+            log.info("pod %s on node %s is evicted: %s", eviction.request.key, eviction.node, eviction.reason)
         result = await self._committer.commit(statement)
+        self._reporter.evicted([each for each in evictions if each.confirmed_by in result.existing])
         if result.complete:
             self._view.assumptions.written(statement)
             return
@@ -285,8 +287,9 @@ class Cycles:
     def _refuse(self, entry: Waiting, refusal: Refusal) -> None:
         """No node has a part in it, so there is nothing to work out."""
         self._backlog.park(entry, refusal)
+        text = messages.of(refusal)
         for member in entry.group.members:
-            self._reporter.waits(member, messages.of(refusal))
+            self._reporter.waits(member, text, soon_over=refusal.code in SOON_OVER)
         if refusal.code.row.releases_claims:
             log.info("pod %s: %s", entry.group.name, refusal.detail)
             self._spawn(self._release_claims(entry))
