@@ -137,9 +137,8 @@ def both_queues_apply_as_printed(steps: Walk) -> None:
     until(lambda: steps.status("default").get("childQueues") == ["test"], lambda: str(steps.status("default")))
     for name in ("default", "test"):
         spec = json.loads(steps.tell.cluster.kubectl("get", "queue", name, "-o", "json"))["spec"]
-        assert spec["resources"] == dict.fromkeys(
-            ("cpu", "gpu", "memory"), {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-        )
+        unlimited = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+        assert spec["resources"] == {"cpu": unlimited, "gpu": unlimited, "memory": unlimited}
         steps.expect_condition(name, "Orphan", "False")
         steps.expect_condition(name, "Invalid", "False")
     said = steps.apply("queues.yaml")

@@ -50,7 +50,8 @@ async def gpu_pod(cluster: ApiCluster, name: str, queue: str, *, gpus: int = 1, 
 async def running(cluster: ApiCluster, name: str, queue: str, node: str, **more: Any) -> str:
     """A pod that runs on a node already."""
     uid = await gpu_pod(cluster, name, queue, node=node, **more)
-    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    status: JSON = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    status["conditions"] = [{"type": "Ready", "status": "True"}]
     await cluster.client.patch(kinds.PODS, name, {"status": status}, namespace=NAMESPACE, subresource="status")
     return uid
 
