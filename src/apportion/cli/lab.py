@@ -26,6 +26,7 @@ NOT_OK = 1
 BAD_INPUT = 2
 ALL = "all"
 RECLAIM_NODES = 1000
+TURNS_PODS, TURNS_QUEUES = 10_000, 200
 
 Run = dict[str, Any]
 P = ParamSpec("P")
@@ -155,12 +156,24 @@ def reclaim(
 
 @app.command()
 @errors_reported
+def turns(
+    pods: Annotated[int, typer.Option(help="Pending pods of one GPU each.", min=2, max=1_000_000)] = TURNS_PODS,
+    queues: Annotated[int, typer.Option(help="Queues that they wait in.", min=1, max=10_000)] = TURNS_QUEUES,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Time one round of decisions, and what order and fair shares cost of it; also for half of the pods."""
+    runs = _turns(pods, queues)
+    _print(runs, output, lambda: _turns_table(runs))
+
+
+@app.command()
+@errors_reported
 def bench(
     data: DataOption = DATA,
     seeds: Annotated[str, typer.Option(help="Arrival orders of the trace.")] = "42",
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Run all benchmarks: packing on the trace, MIG-100, decision rate and plans of evictions, with their baselines."""
+    """Run all benchmarks, with their baselines: packing on the trace, MIG-100, decision rate, evictions, turns."""
     from apportion.lab import comparison, reporting, trace
 
     reporting.say(reporting.load_line())
@@ -173,6 +186,7 @@ def bench(
         )
     runs += _mig100(ALL, "1", "")
     runs += _reclaim(RECLAIM_NODES, 0) + _reclaim(RECLAIM_NODES, RECLAIM_NODES // 2)
+    runs += _turns(TURNS_PODS, TURNS_QUEUES)
     _print(runs, output, lambda: reporting.show(comparison.table(runs)))
 
 
@@ -229,6 +243,12 @@ def _reclaim(nodes: int, gang: int) -> list[Run]:
     return [lab.run(nodes, gang), lab.run(nodes // 2, gang // 2)]
 
 
+def _turns(pods: int, queues: int) -> list[Run]:
+    from apportion.lab import turns as lab
+
+    return [lab.run(pods, queues), lab.run(pods // 2, queues)]
+
+
 def _print(runs: list[Run], output: Output, show: Callable[[], object]) -> None:
     from apportion.lab import reporting
 
@@ -272,6 +292,17 @@ def _reclaim_table(runs: list[Run]) -> None:
     reporting.show(reporting.table(f"Plans of evictions ({reporting.load_line()})", rows, columns))
     large, small = (run["seconds"] for run in runs)
     reporting.say(f"twice the size compared with half of it: {large / small:.1f} times")
+
+
+def _turns_table(runs: list[Run]) -> None:
+    from apportion.lab import reporting
+
+    rows = [run | {"part": 100 * run["order_seconds"] / run["seconds"]} for run in runs]
+    columns = [("pods", "pods"), ("queues", "queues"), ("placed", "placed"), ("seconds", "seconds")]
+    columns += [("order_seconds", "order and shares (s)"), ("part", "% of the round"), ("first_seconds", "first (s)")]
+    reporting.show(reporting.table(f"A round of decisions ({reporting.load_line()})", rows, columns))
+    large, small = (run["seconds"] for run in runs)
+    reporting.say(f"twice the pods compared with half of them: {large / small:.1f} times")
 
 
 def _rate_table(runs: list[Run]) -> None:

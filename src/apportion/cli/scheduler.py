@@ -28,6 +28,13 @@ def command(
     policy: Annotated[
         str, typer.Option(help="Scoring policy: fragmentation, pack, spread, first-fit or best-fit.")
     ] = "fragmentation",
+    consolidation: Annotated[
+        str,
+        typer.Option(
+            help="Pods that are moved to make room for a pod that asks for GPUs: off (none), gpus (those without "
+            "slices) or slices (all, and for slices too)."
+        ),
+    ] = "gpus",
     lease_name: Annotated[
         str,
         typer.Option(
@@ -46,15 +53,20 @@ def command(
     """Schedule the pods of das-scheduler and kai-scheduler. Of several replicas, one is the leader."""
     from apportion.apis.request import POLICIES
     from apportion.cluster import process
+    from apportion.core.evictions.room import Consolidation
     from apportion.scheduler import main
     from apportion.scheduler.settings import Settings
 
     if policy not in POLICIES:
         raise typer.BadParameter(f"{policy!r} is not a policy: use one of {', '.join(POLICIES)}", param_hint="--policy")
+    if consolidation not in list(Consolidation):
+        known = ", ".join(Consolidation)
+        raise typer.BadParameter(f"{consolidation!r} is not known: use one of {known}", param_hint="--consolidation")
     settings = Settings(
         probes=probes,
         installation=connecting.installation(namespace=namespace),
         policy=policy,
+        consolidation=Consolidation(consolidation),
         lease_name=lease_name,
         lease_duration=lease_duration,
         lease_renew_deadline=lease_duration * 2 / 3,

@@ -6,8 +6,9 @@ Until the minimum runs, all pods that are missing from it, of every subgroup; af
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import NamedTuple
 
 from apportion.apis.request import Request
@@ -31,19 +32,26 @@ class NextMembers(NamedTuple):
     missing: int = 0
 
 
-def next_members(fleet: Fleet, gang: Gang, pending: Iterable[Request]) -> NextMembers:
-    """Pods of the group that run, or have a place reserved, count; those that are terminating do not."""
-    waiting = sorted(pending, key=lambda pod: (pod.created, pod.name))
-    running = Counter(
-        fleet.nodes[fleet.pod_nodes[uid]].pods[uid].subgroup
-        for uid in fleet.group_pods.get(gang.key, ())
-        if uid not in fleet.releasing
-    )
-    wanted = {each.name: max(0, each.minimum - running[each.name]) for each in gang.subgroups}
-    in_all = max(0, gang.minimum - running.total())
+def age(pod: Request) -> tuple[str, str]:
+    """Members have their turn in this order."""
+    return pod.created, pod.name
+
+
+def next_members(fleet: Fleet, gang: Gang, waiting: Sequence[Request]) -> NextMembers:
+    """`waiting` are in the order of `age`. Pods of the group that run, or have a place reserved, count; those that are
+    terminating do not."""
+    bound = (uid for uid in fleet.group_pods.get(gang.key, ()) if uid not in fleet.releasing)
+    if not gang.subgroups:
+        running = sum(1 for _ in islice(bound, gang.minimum + 1))  # a job may have thousands of them
+        in_all, wanted, minimum = max(0, gang.minimum - running), {}, gang.minimum
+    else:
+        by_subgroup = Counter(fleet.nodes[fleet.pod_nodes[uid]].pods[uid].subgroup for uid in bound)
+        running = by_subgroup.total()
+        in_all = max(0, gang.minimum - running)
+        wanted = {each.name: max(0, each.minimum - by_subgroup[each.name]) for each in gang.subgroups}
+        minimum = max(gang.minimum, sum(each.minimum for each in gang.subgroups))
     if not in_all and not any(wanted.values()):
-        above = running.total() > max(gang.minimum, sum(each.minimum for each in gang.subgroups))
-        return NextMembers(State.ABOVE if above else State.AT, tuple(waiting[:1]))
+        return NextMembers(State.ABOVE if running > minimum else State.AT, tuple(waiting[:1]))
     chosen, missing = _chosen(waiting, wanted, in_all)
     return NextMembers(State.BELOW, () if missing else chosen, missing)
 

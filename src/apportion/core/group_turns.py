@@ -26,7 +26,7 @@ _PROBLEMS = {
 
 
 def next_turn(fleet: Fleet, pods: Sequence[Request]) -> Turn[Group] | Refusal:
-    """Of the pods of one group that wait."""
+    """Of the pods of one group that wait, in the order of `gangs.age`."""
     first = pods[0]
     queues = {pod.queue for pod in pods}
     if len(queues) > 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from apportion.apis.identities import PodUID
@@ -74,17 +72,3 @@ class Group(msgspec.Struct, frozen=True):
     @property
     def uids(self) -> tuple[PodUID, ...]:
         return tuple(member.uid for member in self.members)
-
-    def including(self, request: Request) -> Group:
-        """The group with this pod, in the place of what was known about it."""
-        others = [member for member in self.members if member.uid != request.uid]
-        added = len(others) == len(self.members)
-        return Group(self.key, (*others, request), self.minimum + added)
-
-    def without(self, uids: Iterable[PodUID]) -> Group | None:
-        """The group without these pods; None if no pod is left."""
-        gone = set(uids)
-        left = tuple(member for member in self.members if member.uid not in gone)
-        if not left:
-            return None
-        return Group(self.key, left, max(1, self.minimum - len(self.members) + len(left)))

@@ -42,6 +42,7 @@ def lines(runs: Sequence[Run]) -> Iterator[Run]:
         line = {"case": f"openb, {nodes:,} nodes", "measure": "decisions/s"}
         yield line | {openb.OURS if method == rate.ROWS else method: speed for method, speed in speeds.items()}
     yield from _evictions(runs)
+    yield from _turns(runs)
 
 
 def _evictions(runs: Sequence[Run]) -> Iterator[Run]:
@@ -56,6 +57,16 @@ def _evictions(runs: Sequence[Run]) -> Iterator[Run]:
             "measure": f"{kind}, x",
             openb.OURS: run["seconds"] / half["seconds"],
         }
+
+
+def _turns(runs: Sequence[Run]) -> Iterator[Run]:
+    """What order and shares cost of a round."""
+    for run in runs:
+        if "order_seconds" in run:
+            case = f"{run['pods']:,} pods, {run['queues']:,} queues"
+            part = 100 * run["order_seconds"] / run["seconds"]
+            yield {"case": case, "measure": "round, s", openb.OURS: run["seconds"]}
+            yield {"case": case, "measure": "% for order", openb.OURS: part}
 
 
 def _cases(runs: Sequence[Run], key: str, number: str, name: str, measure: str) -> Iterator[Run]:

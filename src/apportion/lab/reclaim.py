@@ -6,23 +6,19 @@ import gc
 import time
 from typing import Any
 
-from apportion.apis import names
-from apportion.apis.identities import DeviceUUID, NodeName, PodUID, QueueName
-from apportion.apis.request import Request
-from apportion.core.catalog import Catalog
+from apportion.apis.identities import QueueName
 from apportion.core.evictions import room
 from apportion.core.evictions.running_groups import RunningGroups
-from apportion.core.fleet import Fleet, GpuFacts, NodeFacts
+from apportion.core.fleet import Fleet
 from apportion.core.group_turns import needed
 from apportion.core.groups import Gang, Group
-from apportion.core.node import CPU, MEMORY, PODS
 from apportion.core.operations import Evict
 from apportion.core.policies import Policy
 from apportion.core.queues import shares, totals
-from apportion.core.queues.tree import Allowance, Queue, QueueTree
+from apportion.core.queues.tree import Allowance, Queue
+from apportion.lab import gpu_nodes
+from apportion.lab.gpu_nodes import GPUS, pod
 
-GPUS = 8
-MODEL = "NVIDIA A100-SXM4-80GB"
 HOLDER, TAKER = QueueName("a"), QueueName("b")
 
 Run = dict[str, Any]
@@ -68,40 +64,15 @@ def _timed(fleet: Fleet, groups: list[Group], policy: Policy, fair: shares.Share
 
 def _full(nodes: int) -> Fleet:
     """Every GPU is used by a pod of its own, of one queue."""
-    catalog = Catalog.shipped()
-    model = catalog.find(MODEL)
-    assert model is not None
-    fleet = Fleet(catalog)
-    fleet.accounts.set_tree(QueueTree(Queue(name, gpu=Allowance(quota=0)) for name in (HOLDER, TAKER)))
-    offered = {CPU: 128_000, MEMORY: 1 << 40, PODS: 110, names.NVIDIA_GPU: GPUS}
-    for number in range(nodes):
-        name = NodeName(f"node-{number:05}")
-        fleet.set_node(NodeFacts(name, {names.HOSTNAME_LABEL: name}, allocatable=offered))
-        gpus = [GpuFacts(DeviceUUID(f"{name}/{index}"), model, mig=False) for index in range(GPUS)]
-        fleet.set_gpus(name, gpus, ready=True)
-        for index in range(GPUS):
-            pod = _pod(f"holder-{number * GPUS + index:06}", HOLDER, 1)
-            fleet.add_pod(pod, name, (gpus[index].uuid,))
+    fleet = gpu_nodes.fleet(nodes, (Queue(name, gpu=Allowance(quota=0)) for name in (HOLDER, TAKER)))
+    for number, node in enumerate(list(fleet)):
+        for index, uuid in enumerate(node.gpus):
+            fleet.add_pod(pod(f"holder-{number * GPUS + index:06}", HOLDER, 1), node.name, (uuid,))
     return fleet
 
 
 def _pending(nodes: int, gang: int) -> list[Group]:
     if gang:
-        members = [_pod(f"member-{number:05}", TAKER, GPUS, group="gang") for number in range(gang)]
+        members = [pod(f"member-{number:05}", TAKER, GPUS, group="gang") for number in range(gang)]
         return [Group.of(*members, key=members[0].group_key)]
-    return [Group.of(_pod(f"taker-{number:06}", TAKER, 1)) for number in range(nodes * GPUS // 2)]
-
-
-def _pod(name: str, queue: QueueName, gpus: int, group: str | None = None) -> Request:
-    return Request(
-        PodUID(name),
-        "default",
-        name,
-        scheduler_name=names.DAS_SCHEDULER,
-        queue=queue,
-        group=group,
-        whole_gpus=gpus,
-        resources={CPU: 1000, MEMORY: 1 << 30, names.NVIDIA_GPU: gpus},
-        created=f"2026-01-01T00:00:{name}",
-        owner=f"job-{name}",
-    )
+    return [Group.of(pod(f"taker-{number:06}", TAKER, 1)) for number in range(nodes * GPUS // 2)]

@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
-from apportion.core import equivalence
+from apportion.core import equivalence, gangs
 from apportion.core.cluster_changes import Change
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group, key_of
@@ -39,27 +39,52 @@ class Stage(Enum):
     UNDER_WAY = auto()
 
 
-@dataclass
+@dataclass(eq=False)
 class Waiting:
-    """One group that waits. `order` says when it is its turn; `alike` are those that it is or was parked with."""
+    """One group that waits. `alike` are those that it is or was parked with."""
 
-    group: Group
-    order: Position
+    key: str
     since: float
     stage: Stage = Stage.READY
     alike: Hashable = None
     under_way: int = 0  # statements that are being written
     attempts: int = 0
     not_before: float = 0.0
-    key: str = field(init=False)
+    _members: dict[PodUID, Request] = field(default_factory=dict)
+    _group: Group | None = None
     _class: tuple[Group, frozenset[str], bool, Hashable] | None = None
 
-    def __post_init__(self) -> None:
-        self.key = self.group.key
+    @property
+    def group(self) -> Group:
+        """All of its pods that wait, the oldest first."""
+        if self._group is None:
+            self._group = Group.of(*sorted(self._members.values(), key=gangs.age), key=self.key)
+        return self._group
+
+    @property
+    def order(self) -> Position:
+        """The highest priority first, then the oldest; names settle the rest."""
+        group = self.group
+        first = group.members[0]
+        return -group.priority, first.created, first.namespace, first.name, group.key
 
     @property
     def queue(self) -> QueueName:
         return self.group.members[0].queue
+
+    def include(self, request: Request) -> bool:
+        """A pod of it; True if it is new or its request has changed."""
+        if self._members.get(request.uid) == request:
+            return False
+        self._members[request.uid] = request
+        self._group = None
+        return True
+
+    def leave_out(self, uid: PodUID) -> bool:
+        """True if others are left."""
+        del self._members[uid]
+        self._group = None
+        return bool(self._members)
 
     def class_on(self, fleet: Fleet, group: Group) -> Hashable:
         """Equal for pods (`group`: those whose turn it is) that are decided alike on this fleet, and only as long as
@@ -89,21 +114,11 @@ class _Parked:
     entries: dict[str, Waiting] = field(default_factory=dict)
 
 
-Order = Callable[[Group], Position]
-
-
-def by_priority_and_age(group: Group) -> Position:
-    """The highest priority first, then the oldest; names settle the rest."""
-    first = group.members[0]
-    return -group.priority, group.created, first.namespace, first.name, group.key
-
-
 class Backlog:
     """All groups of ours with pods that have no node."""
 
-    def __init__(self, now: Callable[[], float], *, order: Order = by_priority_and_age) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._order = order
         self._entries: dict[str, Waiting] = {}
         self._groups: dict[PodUID, str] = {}  # pod -> its group
         self._ready: set[str] = set()
@@ -139,12 +154,10 @@ class Backlog:
             self.withdraw(request.uid)
         entry = self._entries.get(key)
         if entry is None:
-            group = Group.of(request, key=key)
-            entry = self._entries[key] = Waiting(group, self._order(group), self._now())
-        elif request in entry.group.members:
+            entry = self._entries[key] = Waiting(key, self._now())
+        if not entry.include(request):
             return False
-        else:
-            self._regroup(entry, entry.group.including(request))
+        self._park_alone(entry)
         self._groups[request.uid] = key
         if entry.stage is not Stage.UNDER_WAY:
             self._make_ready(entry)
@@ -164,9 +177,8 @@ class Backlog:
         for listener in self._listeners:
             listener(uid, None)
         entry = self._entries[key]
-        left = entry.group.without((uid,))
-        if left is not None:
-            self._regroup(entry, left)
+        if entry.leave_out(uid):
+            self._park_alone(entry)
             return True
         self._unpark(entry)
         self._ready.discard(key)
@@ -311,9 +323,8 @@ class Backlog:
         for entry in first.values():
             self._make_ready(entry)
 
-    def _regroup(self, entry: Waiting, group: Group) -> None:
+    def _park_alone(self, entry: Waiting) -> None:
         """Its pods have changed: whoever it was parked with is no longer like it."""
-        entry.group, entry.order = group, self._order(group)
         refusal = self.refusal_of(entry.alike)
         if entry.stage is Stage.PARKED and refusal is not None:
             self.park(entry, refusal)

@@ -19,6 +19,7 @@ from apportion.cluster import errors
 from apportion.core import existing_claims, group_decision, group_turns, refusals
 from apportion.core.cluster_changes import Change, Happened
 from apportion.core.evictions import room
+from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
@@ -60,13 +61,14 @@ class Cycles:
         reporter: Reporter,
         policy: Policy,
         *,
+        consolidation: Consolidation = Consolidation.GPUS,
         changed: asyncio.Event,
         now: Callable[[], float],
     ) -> None:
         self._view, self._backlog = view, backlog
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
-        self._policy = policy
+        self._policy, self._consolidation = policy, consolidation
         self._explanations = Explanations(view.fleet, policy, backlog, reporter, now)
         self._changed = changed
         self._now = now
@@ -233,6 +235,7 @@ class Cycles:
         fleet, now = self._view.fleet, self._now()
         self._no_room = {alike: until for alike, until in self._no_room.items() if until > now}
         running: RunningGroups | None = None
+        shares = self.entitlements.update()
         for entry, group in without_place:
             if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
                 continue
@@ -241,7 +244,7 @@ class Cycles:
             if alike in self._no_room:
                 continue
             running = running or RunningGroups(fleet, int(time.time()))
-            statement = room.make_room(fleet, group, self._policy, self.entitlements.update(), running)
+            statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
             if statement is None:
                 self._no_room[alike] = now + ROOM_SECONDS
             else:
@@ -251,8 +254,6 @@ class Cycles:
     def _room_made(self, entry: Waiting, group: Group, statement: Statement) -> None:
         self._view.assumptions.decided(statement)
         self._reservations.made(statement)
-        for uid in group.uids:
-            self.entitlements.demand.remove(uid)
         self._spawn(self._clear(entry, statement))
         waits = self._reservations.waits(group)
         if waits is not None:
@@ -273,7 +274,6 @@ class Cycles:
         for operation in reserved:
             self._view.assumptions.drop(operation)
         await self._committer.withdraw(reserved)
-        self._demand_again(entry.group.members)
         self._backlog.retry(entry.key)
         self._changed.set()
 

@@ -86,6 +86,7 @@ class Leader:
             self._committer,
             self._reporter,
             policy,
+            consolidation=settings.consolidation,
             changed=changed,
             now=now,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from apportion.apis.installation import Installation
+from apportion.core.evictions.room import Consolidation
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class Settings:
     probes: str = "127.0.0.1:9401"
     installation: Installation = field(default_factory=Installation)
     policy: str = "fragmentation"
+    consolidation: Consolidation = Consolidation.GPUS
     identity: str = ""
     lease_name: str = Installation.scheduler_lease
     lease_duration: float = 15.0

@@ -14,7 +14,7 @@ from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
-from apportion.core import group_decision, group_turns, refusals
+from apportion.core import gangs, group_decision, group_turns, refusals
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -151,11 +151,11 @@ def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusa
 
 
 def _waiting_with(view: View, request: Request) -> list[Request]:
-    """The pods of its group that wait to be placed, itself included."""
+    """The pods of its group that wait to be placed, itself included, the oldest first."""
     found = {request.uid: request}
     for uid in view.groups.members.of(request.group_key):
         waiting = view.waiting.get(uid)
         other = waiting.reading.request if waiting is not None and waiting.reading.problem is None else None
         if other is not None and not other.gated:
             found.setdefault(uid, other)
-    return list(found.values())
+    return sorted(found.values(), key=gangs.age)

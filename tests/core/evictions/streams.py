@@ -11,6 +11,7 @@ from apportion.apis import names
 from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
 from apportion.core.evictions.disruption_budgets import KnownBudgets
+from apportion.core.evictions.room import Consolidation
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Gang, Subgroup
 from apportion.core.policies import Policy
@@ -30,7 +31,8 @@ class Stream:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.fleet = self._fleet()
-        self.simulation = Simulation(self.fleet, {}, Policy("first-fit"))
+        consolidation = self.rng.choice([*Consolidation, Consolidation.SLICES])
+        self.simulation = Simulation(self.fleet, {}, Policy("first-fit"), consolidation=consolidation)
         self._names = 0
         self._budgets: dict[PodUID, tuple[str, ...]] = {}
         self._allowed = {"default/x": self.rng.randint(0, 2), "default/y": 1} if self.rng.random() < 0.3 else {}

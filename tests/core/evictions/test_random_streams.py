@@ -6,13 +6,15 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
-from apportion.core import group_decision, group_turns
+from apportion.core import gangs, group_decision, group_turns
 from apportion.core.evictions import room, trials
+from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group, successor_key
@@ -50,10 +52,7 @@ def check_stream(seed: int, met: Counter[str], monkeypatch: pytest.MonkeyPatch) 
     stream = Stream(seed)
     where = f"stream {seed}"
 
-    def checked(fleet: Fleet, group: Group, policy: Policy, shares: Shares, running: RunningGroups) -> Statement | None:
-        return checked_room(fleet, group, policy, shares, running, where=where, met=met)
-
-    monkeypatch.setattr(room, "make_room", checked)
+    monkeypatch.setattr(room, "make_room", partial(checked_room, where=where, met=met))
     for _ in range(stream.rng.randint(3, 6)):
         for _ in range(stream.rng.randint(2, 8)):
             stream.arrive()
@@ -95,6 +94,7 @@ def checked_room(
     policy: Policy,
     shares: Shares,
     running: RunningGroups,
+    consolidation: Consolidation,
     *,
     where: str,
     met: Counter[str],
@@ -102,7 +102,7 @@ def checked_room(
     groups = {key: list(uids) for key, uids in fleet.group_pods.items()}
     leaving = set(fleet.releasing)
     before = fleet.record()
-    statement = make_room(fleet, group, policy, shares, running)
+    statement = make_room(fleet, group, policy, shares, running, consolidation)
     if statement is None:
         assert fleet.record() == before, where
         return None
@@ -207,7 +207,7 @@ def check_work_conserving(stream: Stream, where: str) -> None:
     for pod in stream.simulation.pending.values():
         waiting.setdefault(pod.group_key, []).append(pod)
     for pods in waiting.values():
-        turn = group_turns.next_turn(fleet, pods)
+        turn = group_turns.next_turn(fleet, sorted(pods, key=gangs.age))
         if isinstance(turn, Refusal) or group_turns.stopped(fleet, turn) is not None:
             continue
         outcome = group_decision.decide(fleet, turn.group, Policy("first-fit"), plain=True, explained=False)

@@ -7,6 +7,7 @@ import pytest
 from apportion.apis.identities import NodeName
 from apportion.core import group_decision, group_turns
 from apportion.core.evictions.disruption_budgets import KnownBudgets
+from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.groups import Subgroup
 from apportion.core.operations import Evict, ObjectKind, Reserve
@@ -91,6 +92,32 @@ def test_q06_who_is_moved_has_a_place_that_is_held_for_its_successor() -> None:
     outcome = group_decision.decide(world.fleet, successor, world.policy)
     assert isinstance(outcome, Statement)
     assert outcome.node == "n0"
+
+
+@pytest.mark.parametrize(("consolidation", "gone"), [("off", []), ("gpus", ["small"]), ("slices", ["small"])])
+def test_q06_consolidation_can_be_turned_off(consolidation: str, gone: list[str]) -> None:
+    world = World({"n0": 3, "n1": 2}, [queue("a", 9)])
+    world.run(world.request("big", "a", gpus=2, owner="job-big"), "n0")
+    world.run(world.request("small", "a", gpus=1, owner="job-small"), "n1")
+    taker = world.wait(world.request("x", "a", gpus=2))
+    assert evicted(world.plan(taker, consolidation=Consolidation(consolidation))) == gone
+
+
+@pytest.mark.parametrize(("consolidation", "gone"), [("off", []), ("gpus", []), ("slices", ["small"])])
+def test_q06_slices_are_moved_only_where_that_is_asked_for(consolidation: str, gone: list[str]) -> None:
+    world = World({"n0": 1, "n1": 1}, [queue("a", 9)], mig=True)
+    world.run(world.request("half", "a", slices={"3g.20gb": 1}, owner="job-half"), "n0")
+    world.run(world.request("small", "a", slices={"1g.5gb": 1}, owner="job-small"), "n1")
+    taker = world.wait(world.request("x", "a", slices={"7g.40gb": 1}))
+    assert evicted(world.plan(taker, consolidation=Consolidation(consolidation))) == gone
+
+
+def test_q06_nobody_is_moved_for_a_pod_without_gpus() -> None:
+    world = World({"n0": 1, "n1": 1}, [queue("a", 9)])
+    for node, cpu in (("n0", "40"), ("n1", "10")):
+        world.run(world.request(f"on-{node}", "a", cpu=cpu, owner=f"job-{node}"), node)
+    taker = world.wait(world.request("x", "a", cpu="60"))
+    assert world.plan(taker) is None
 
 
 def test_q06_a_successor_passes_a_limit_that_its_own_place_uses_up() -> None:

@@ -12,6 +12,7 @@ from apportion.apis.identities import NodeName, PodUID, QueueName
 from apportion.apis.request import Request
 from apportion.core import group_decision, group_turns
 from apportion.core.evictions import room
+from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Gang, Group
@@ -79,9 +80,15 @@ class World:
             demand[queue] = demand.get(queue, NOTHING).plus(group_turns.needed(self.fleet, members))
         return shares.compute(accounts.tree, totals.total(self.fleet), demand)
 
-    def plan(self, group: Group, now: int = 0, running: RunningGroups | None = None) -> Statement | None:
+    def plan(
+        self,
+        group: Group,
+        now: int = 0,
+        running: RunningGroups | None = None,
+        consolidation: Consolidation = Consolidation.GPUS,
+    ) -> Statement | None:
         running = running or RunningGroups(self.fleet, now)
-        return room.make_room(self.fleet, group, self.policy, self.shares(), running)
+        return room.make_room(self.fleet, group, self.policy, self.shares(), running, consolidation)
 
 
 def queue(name: str, quota: int = 0, *, limit: int = -1, parent: str = "", **about: Any) -> Queue:

@@ -47,6 +47,7 @@ class Chosen:
 
     def __init__(self) -> None:
         self.gone: set[PodUID] = set()
+        self._of_groups: dict[str, set[PodUID]] = {}
         self.placed: dict[NodeName, list[Request]] = {}
 
     def with_groups(self, pods: Iterable[RunningPod]) -> Pods:
@@ -57,8 +58,13 @@ class Chosen:
         found: list[RunningPod] = []
         for key in sorted(groups):
             group, uids = groups[key]
-            found += group.taken(uids | {pod.uid for pod in group.pods if pod.uid in self.gone} if self.gone else uids)
+            gone = self._of_groups.get(key)
+            found += group.taken(uids | gone if gone else uids)
         return tuple(found)
+
+    def take(self, pod: RunningPod) -> None:
+        self.gone.add(pod.uid)
+        self._of_groups.setdefault(pod.group.key, set()).add(pod.uid)
 
     def more(self, whole: Pods) -> Pods:
         """Those of them who do not go already."""

@@ -7,6 +7,8 @@ Nobody is evicted before the whole group has a place, and not before the places 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
+from itertools import chain
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
@@ -31,7 +33,22 @@ from apportion.core.statement import Statement
 CAN_HELP = frozenset({Code.NOT_PLACED, Code.OVER_LIMIT})  # reasons for which it is worth to look for room
 
 
-def make_room(fleet: Fleet, group: Group, policy: Policy, shares: Shares, running: RunningGroups) -> Statement | None:
+class Consolidation(StrEnum):
+    """Which pods are moved only to make room for a pod that asks for GPUs."""
+
+    OFF = "off"
+    GPUS = "gpus"  # those with whole GPUs, shares or none
+    SLICES = "slices"  # those with slices too, and for slices
+
+
+def make_room(
+    fleet: Fleet,
+    group: Group,
+    policy: Policy,
+    shares: Shares,
+    running: RunningGroups,
+    consolidation: Consolidation = Consolidation.GPUS,
+) -> Statement | None:
     """The statement is applied to the fleet, and `running` follows; None if there is no way.
 
     A group whose places are reserved already gets no others: see `lost_places` for those that are of no use any more.
@@ -41,7 +58,8 @@ def make_room(fleet: Fleet, group: Group, policy: Policy, shares: Shares, runnin
     running.follow()
     first = group.members[0]
     taker = Taker(group.key, first.queue, group.priority, needed(fleet, group.members))
-    for rules in _rules(fleet, shares, taker, running):
+    moves = _moves(fleet, group, taker, running, consolidation)
+    for rules in chain(moves, _takes(fleet, shares, taker, running)):
         plan = Search(fleet, policy, group.members, taker, running, rules).best()
         if plan is not None:
             statement = Statement(group, tuple(_operations(fleet, group, plan, rules)))
@@ -51,8 +69,17 @@ def make_room(fleet: Fleet, group: Group, policy: Policy, shares: Shares, runnin
     return None
 
 
-def _rules(fleet: Fleet, shares: Shares, taker: Taker, running: RunningGroups) -> Iterator[Rules]:
-    yield Moves(fleet.accounts.tree, taker, running)
+def _moves(
+    fleet: Fleet, group: Group, taker: Taker, running: RunningGroups, consolidation: Consolidation
+) -> Iterator[Rules]:
+    slices = consolidation is Consolidation.SLICES
+    if consolidation is Consolidation.OFF or taker.need.gpu <= 0:
+        return
+    if slices or not any(member.slices for member in group.members):
+        yield Moves(fleet.accounts.tree, taker, running, slices=slices)
+
+
+def _takes(fleet: Fleet, shares: Shares, taker: Taker, running: RunningGroups) -> Iterator[Rules]:
     reclaim = Reclaim(fleet.accounts, shares, taker, running)
     if not reclaim.hopeless:
         yield reclaim

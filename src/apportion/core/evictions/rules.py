@@ -56,17 +56,19 @@ class Rules(Protocol):
 
 
 class Moves:
-    """Nobody is lost."""
+    """Nobody is lost. Pods with slices stay where they are, unless `slices` says that they may be moved."""
 
     moves_only = True
     allows_any = True
 
-    def __init__(self, tree: QueueTree, taker: Taker, running: RunningGroups) -> None:
-        self._taker, self._tree, self._now = taker, tree, running.now
+    def __init__(self, tree: QueueTree, taker: Taker, running: RunningGroups, *, slices: bool) -> None:
+        self._taker, self._tree, self._now, self._slices = taker, tree, running.now, slices
         self.kind = ("move", taker.key if taker.key in running.groups else "")
 
     def allows(self, group: RunningGroup) -> Extent:
-        if group.key == self._taker.key or not all(pod.movable for pod in group.pods):
+        if group.key == self._taker.key:
+            return Extent.NOTHING
+        if not all(pod.movable and (self._slices or not pod.request.slices) for pod in group.members.values()):
             return Extent.NOTHING
         return _unless_young(group, _preempt_runtime(self._tree, group.queue), self._now)
 

@@ -57,48 +57,83 @@ class RunningPod:
 
 @dataclass(eq=False)
 class RunningGroup:
-    """The pods of one group that run, the newest first."""
+    """The pods of one group that run, the newest first. Questions about few pods of a large group cost little."""
 
     gang: Gang
     queue: QueueName
     level: Level
-    pods: tuple[RunningPod, ...] = ()
+    members: dict[PodUID, RunningPod] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)  # by subgroup, if there are any
+    _spares: int = 0
 
     @property
     def key(self) -> str:
         return self.gang.key
 
+    @property
+    def pods(self) -> tuple[RunningPod, ...]:
+        return tuple(self.members.values())
+
+    def order(self) -> None:
+        """The age of its pods is known now."""
+        if len(self.members) > 1:
+            self.members = {pod.uid: pod for pod in sorted(self.members.values(), key=lambda pod: pod.age)}
+        self._find_spares()
+
+    def take_out(self, uids: Iterable[PodUID]) -> bool:
+        """These are gone; True if others of it are no longer spare, or are now."""
+        gone = [self.members.pop(uid) for uid in uids]
+        if not all(pod.spare for pod in gone):
+            self._find_spares()
+            return True
+        self._spares -= len(gone)
+        for pod in gone if self._counts else ():
+            self._counts[pod.request.subgroup] -= 1
+        return False
+
     def spared_by(self, uids: AbstractSet[PodUID]) -> bool:
         """The minimum still runs without these pods."""
-        if len(self.pods) == 1 and self.gang.minimum > 0:
-            return self.pods[0].uid not in uids
-        left = Counter(pod.request.subgroup for pod in self.pods if pod.uid not in uids)
-        if any(left[subgroup.name] < subgroup.minimum for subgroup in self.gang.subgroups):
+        members = self.members
+        gone = [members[uid] for uid in uids if uid in members]
+        if len(members) - len(gone) < self.gang.minimum:
             return False
-        return left.total() >= self.gang.minimum
+        if not self.gang.subgroups:
+            return True
+        lost = Counter(pod.request.subgroup for pod in gone)
+        return all(self._counts.get(each.name, 0) - lost[each.name] >= each.minimum for each in self.gang.subgroups)
 
     def taken(self, uids: AbstractSet[PodUID]) -> tuple[RunningPod, ...]:
         """What goes if these pods do: they alone, or the whole group."""
-        if len(self.pods) == 1:
+        members = self.members
+        if len(members) == 1:
             return self.pods
-        chosen = tuple(pod for pod in self.pods if pod.uid in uids)
-        return chosen if not chosen or self.spared_by(uids) else self.pods
+        chosen = sorted((members[uid] for uid in uids if uid in members), key=lambda pod: pod.age)
+        return tuple(chosen) if not chosen or self.spared_by(uids) else self.pods
 
     @property
     def several(self) -> bool:
-        return len(self.pods) > 1
+        return len(self.members) > 1
 
     @property
     def spare(self) -> bool:
         """It runs above its minimum."""
-        return any(pod.spare for pod in self.pods)
+        return self._spares > 0
 
-    def find_spares(self) -> None:
-        going: set[PodUID] = set()
-        for pod in self.pods:
-            pod.spare = (len(self.pods) > 1 or self.gang.minimum < 1) and self.spared_by(going | {pod.uid})
+    def _find_spares(self) -> None:
+        self._spares = 0
+        more = len(self.members) - self.gang.minimum
+        minimum = {subgroup.name: subgroup.minimum for subgroup in self.gang.subgroups}
+        self._counts = Counter(pod.request.subgroup for pod in self.members.values()) if minimum else {}
+        left = dict(self._counts)
+        if any(left.get(name, 0) < least for name, least in minimum.items()):
+            more = 0
+        for pod in self.members.values():
+            subgroup = pod.request.subgroup
+            pod.spare = self._spares < more and (subgroup not in minimum or left[subgroup] > minimum[subgroup])
             if pod.spare:
-                going.add(pod.uid)
+                self._spares += 1
+                if minimum:
+                    left[subgroup] -= 1
 
 
 @dataclass(eq=False)
@@ -139,15 +174,13 @@ class RunningGroups:
             group = _group(self.fleet, key, uids)
             if group is not None:
                 self.groups[key] = group
-        by_age = [pod for group in self.groups.values() for pod in group.pods]
+        by_age = [pod for group in self.groups.values() for pod in group.members.values()]
         by_age.sort(key=_birth, reverse=True)
         for age, pod in enumerate(by_age):
             pod.age = age
             self.on_node.setdefault(pod.node, []).append(pod)
         for group in self.groups.values():
-            if len(group.pods) > 1:
-                group.pods = tuple(sorted(group.pods, key=lambda pod: pod.age))
-            group.find_spares()
+            group.order()
         for pods in self.on_node.values():
             pods.sort(key=lambda pod: pod.order)
         amounts = [pod.amounts for pod in by_age if pod.movable]
@@ -175,13 +208,15 @@ class RunningGroups:
         self.generation += 1
         self.budgets.use(gone)
         nodes = {pod.node for pod in gone.values()}
-        for group in {pod.group.key: pod.group for pod in gone.values()}.values():
-            group.pods = tuple(pod for pod in group.pods if pod.uid not in gone)
-            if not group.pods:
-                del self.groups[group.key]
-                continue
-            group.find_spares()
-            nodes.update(pod.node for pod in group.pods)
+        groups: dict[str, list[PodUID]] = {}
+        for pod in gone.values():
+            groups.setdefault(pod.group.key, []).append(pod.uid)
+        for key, uids in groups.items():
+            group = self.groups[key]
+            if group.take_out(uids):
+                nodes.update(pod.node for pod in group.members.values())
+            if not group.members:
+                del self.groups[key]
         for node in nodes:
             left = [pod for pod in self.on_node[node] if pod.uid not in gone]
             self.on_node[node] = sorted(left, key=lambda pod: pod.order)
@@ -194,8 +229,11 @@ def amounts_of(pods: Iterable[RunningPod]) -> Amounts:
     return total
 
 
-def _birth(pod: RunningPod) -> tuple[str, str, str, str]:
-    return pod.group.gang.created, pod.group.gang.key, pod.request.created, pod.request.name
+def _birth(pod: RunningPod) -> tuple[str, str, str, str, str]:
+    """Of its group, then its own; names settle the rest, since the key of a single pod is its uid."""
+    gang, request = pod.group.gang, pod.request
+    name = request.key if gang.key == pod.uid else gang.key
+    return gang.created, name, request.created, request.name, pod.uid
 
 
 def _group(fleet: Fleet, key: str, uids: Iterable[PodUID]) -> RunningGroup | None:
@@ -218,8 +256,8 @@ def _group(fleet: Fleet, key: str, uids: Iterable[PodUID]) -> RunningGroup | Non
     )
     group = RunningGroup(fleet.gangs.get(key) or fleet.gang_of(first), first.queue, level)
     charged = ((fleet.accounts.charge(request.uid), request, node) for request, node in found)
-    group.pods = tuple(
-        RunningPod(request, node, charge.amounts if charge is not None else NOTHING, group, request.uid)
+    group.members = {
+        request.uid: RunningPod(request, node, charge.amounts if charge is not None else NOTHING, group, request.uid)
         for charge, request, node in charged
-    )
+    }
     return group

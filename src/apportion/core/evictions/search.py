@@ -150,7 +150,7 @@ class Search:
         more = chosen.more(chosen.with_groups(pods))
         touched = {pod.node for pod in more}
         for pod in more:
-            chosen.gone.add(pod.uid)
+            chosen.take(pod)
             if not counted:
                 self._fleet.take_away(pod.uid)
         if placed:
@@ -177,9 +177,12 @@ class Search:
         for pod in self._running.pods:
             if closed is None:
                 break
-            if closed.queue in tree.path(pod.group.queue) and self._may((pod,)):
+            if closed.queue not in tree.path(pod.group.queue):
+                continue
+            more = self._running.with_whole_groups((*chosen, pod))
+            if self._may(more):
                 chosen.append(pod)
-                closed = self._closed(self._running.with_whole_groups(chosen))
+                closed = self._closed(more)
         return chosen if closed is None else None
 
     def _closed(self, lost: Iterable[RunningPod]) -> gates.Closed | None:
@@ -206,6 +209,7 @@ class Search:
         if found is None and self._places(self._running.with_whole_groups(candidates)) is None:
             return None
         looked = tried = 0
+        limited = self._closed(()) is not None
         most = len(found.evicted) if found is not None and not self._rules.moves_only else len(candidates)
         pools = self._pools(candidates)
         for size in range(1, most + 1):
@@ -215,6 +219,8 @@ class Search:
                     return found
                 whole = self._running.with_whole_groups(pods)
                 if found is not None and not self._may_move(whole) and plans.loss(whole) >= found.cost[:-1]:
+                    continue
+                if not self._may(whole) or (limited and self._closed(whole) is not None):
                     continue
                 tried += 1
                 found = _better(found, self._worked_out(pods))

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
 from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.request import Request
 from apportion.core import group_turns
 from apportion.core.fleet import Fleet
+from apportion.core.groups import successor_key
 from apportion.core.queues.amounts import NOTHING, Amounts
 
 
 class Demand:
-    """A pod that has a place, or for which one is reserved, is no part of it: its queue is charged."""
+    """A pod that has a place, or for which one is reserved, is no part of it: its queue is charged.
+
+    A place that is kept for the successor of a pod counts for the first pod of that controller that waits.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._stock = fleet.stock
         self._pods: dict[PodUID, tuple[Request, Amounts]] = {}
         self._queues: dict[QueueName, Amounts] = {}
+        self._expected: dict[str, dict[PodUID, None]] = {}  # by those whom places are reserved for
 
     def add(self, request: Request) -> None:
         self.remove(request.uid)
         amounts = group_turns.wanted(self._fleet, request)
         self._pods[request.uid] = (request, amounts)
         self._queues[request.queue] = self._queues.get(request.queue, NOTHING).plus(amounts)
+        for owner in _owners(request):
+            self._expected.setdefault(owner, {})[request.uid] = None
 
     def remove(self, uid: PodUID) -> None:
         known = self._pods.pop(uid, None)
         if known is not None:
             request, amounts = known
             self._queues[request.queue] = self._queues[request.queue].minus(amounts)
+            for owner in _owners(request):
+                expected = self._expected[owner]
+                del expected[uid]
+                if not expected:
+                    del self._expected[owner]
 
     def of_queues(self) -> dict[QueueName, Amounts]:
         """What is held and asked for, by queue."""
@@ -39,10 +55,25 @@ class Demand:
         for name, amounts in self._queues.items():
             if name in found:
                 found[name] = found[name].plus(amounts)
+        for request, amounts in self._with_reserved_place():
+            if request.queue in found:
+                found[request.queue] = found[request.queue].minus(amounts)
         return found
+
+    def _with_reserved_place(self) -> Iterator[tuple[Request, Amounts]]:
+        known: dict[PodUID, None] = {}
+        places = Counter(each.owner for each in self._fleet.reservations.values())
+        for owner, count in places.items():
+            left = (uid for uid in self._expected.get(owner, ()) if uid not in known)
+            known |= dict.fromkeys(islice(left, count))
+        return (self._pods[uid] for uid in known)
 
     def _count_anew(self) -> None:
         """What a pod counts for depends on the GPUs that there are."""
         self._stock = self._fleet.stock
         for request, _ in list(self._pods.values()):
             self.add(request)
+
+
+def _owners(request: Request) -> tuple[str, ...]:
+    return (request.group_key,) if request.owner is None else (request.group_key, successor_key(request))

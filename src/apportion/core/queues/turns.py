@@ -51,11 +51,9 @@ class Turns(Generic[T]):
         self._accounts, self._shares, self._total = accounts, shares, total
         self._groups: dict[QueueName, list[tuple[Any, Turn[T]]]] = {}
         self._levels: dict[QueueName, _Level[T]] = {_ROOT: _Level()}
+        self._changed: dict[QueueName, None] = {}  # queues to be ranked anew before the next turn
         for turn in turns:
-            self._groups.setdefault(turn.queue, []).append((turn.order, turn))
-        for queue, groups in self._groups.items():
-            heapq.heapify(groups)
-            self.changed(queue)
+            self.add(turn)
 
     def add(self, turn: Turn[T]) -> None:
         heapq.heappush(self._groups.setdefault(turn.queue, []), (turn.order, turn))
@@ -63,6 +61,9 @@ class Turns(Generic[T]):
 
     def next(self) -> Turn[T] | None:
         """The group whose turn it is; it has no further turn."""
+        for queue in self._changed:
+            self._rank_anew(queue)
+        self._changed.clear()
         turn = self._first(_ROOT)
         if turn is not None:
             heapq.heappop(self._groups[turn.queue])
@@ -70,7 +71,10 @@ class Turns(Generic[T]):
         return turn
 
     def changed(self, queue: QueueName) -> None:
-        """Rank the queue and those above it anew."""
+        self._changed[queue] = None
+
+    def _rank_anew(self, queue: QueueName) -> None:
+        """The queue and those above it."""
         groups = self._groups.get(queue)
         turn = groups[0][1] if groups else None
         path = self._accounts.tree.path(queue)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apportion.apis.identities import PodUID, QueueName
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
-from apportion.core import group_decision, group_turns
+from apportion.core import gangs, group_decision, group_turns
 from apportion.core.evictions import room
+from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Group, successor_key
+from apportion.core.groups import Group
 from apportion.core.operations import Evict
 from apportion.core.policies import Policy
 from apportion.core.queues import shares, totals
-from apportion.core.queues.amounts import NOTHING, Amounts
+from apportion.core.queues.demand import Demand
 from apportion.core.queues.turns import Turns
 from apportion.core.refusals import Refusal
 
@@ -33,19 +33,27 @@ class Cycle:
 
 
 class Simulation:
-    def __init__(self, fleet: Fleet, pending: Mapping[PodUID, Request], policy: Policy, *, plain: bool = False) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        pending: Mapping[PodUID, Request],
+        policy: Policy,
+        *,
+        plain: bool = False,
+        consolidation: Consolidation = Consolidation.GPUS,
+    ) -> None:
         self.fleet = fleet
         self.pending = dict(pending)
         self.shares: shares.Shares = {}
         self.refused: dict[str, Refusal] = {}
         self.now = 0  # seconds
-        self._policy, self._plain = policy, plain
+        self._policy, self._plain, self._consolidation = policy, plain, consolidation
 
     def cycle(self) -> Cycle:
         done = Cycle([], [])
         self._end_evicted()
         total = totals.total(self.fleet)
-        self.shares = shares.compute(self.fleet.accounts.tree, total, self._demand())
+        self.shares = shares.compute(self.fleet.accounts.tree, total, self._demand().of_queues())
         waiting = self._groups()
         self.refused = {}
         turns: Turns[Group] = Turns(self.fleet.accounts, self.shares, total)
@@ -76,14 +84,14 @@ class Simulation:
         running = RunningGroups(self.fleet, self.now) if without_place else None
         for group in without_place:
             assert running is not None
-            statement = room.make_room(self.fleet, group, self._policy, self.shares, running)
+            statement = room.make_room(self.fleet, group, self._policy, self.shares, running, self._consolidation)
             if statement is not None:
                 done.evicted += [each.request.name for each in statement.operations if isinstance(each, Evict)]
 
     def _add_turn(self, turns: Turns[Group], uids: list[PodUID]) -> None:
         if not uids:
             return
-        pods = [self.pending[uid] for uid in uids]
+        pods = sorted((self.pending[uid] for uid in uids), key=gangs.age)
         turn = group_turns.next_turn(self.fleet, pods)
         if isinstance(turn, Refusal):
             self.refused[pods[0].group_key] = turn
@@ -96,17 +104,10 @@ class Simulation:
             found.setdefault(request.group_key, []).append(uid)
         return found
 
-    def _demand(self) -> dict[QueueName, Amounts]:
-        accounts = self.fleet.accounts
-        leaves = [name for name in accounts.tree.queues if accounts.tree.problem(name) is None]
-        demand = {name: accounts.used(name) for name in leaves}
-        kept: Counter[str] = Counter()  # places for successors of pods that were moved, which are charged
+    def _demand(self) -> Demand:
+        demand = Demand(self.fleet)
         for request in self.pending.values():
-            owner = successor_key(request)
-            if kept[owner] < len(self.fleet.reservations_for(owner)):
-                kept[owner] += 1
-            elif not self.fleet.reserves_for(request.group_key):
-                demand[request.queue] = demand.get(request.queue, NOTHING).plus(group_turns.wanted(self.fleet, request))
+            demand.add(request)
         return demand
 
     def _end_evicted(self) -> None:
