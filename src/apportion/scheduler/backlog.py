@@ -276,6 +276,10 @@ class Backlog:
         if failed:
             self._at(entry.not_before, key)
 
+    def look_again(self, key: str, moment: float) -> None:
+        """It was not decided about now; at that time it is, if it is still parked."""
+        self._at(moment, key)
+
     def next_time(self) -> float | None:
         """When a group is due by the clock alone."""
         while self._timers and self._timers[0][1] not in self._entries:

@@ -23,11 +23,11 @@ from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PODS
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.core.operations import Bind, BindShare, ClaimSlice, ObjectRef, Operation, Reserve
+from apportion.core.operations import Bind, BindShare, ClaimSlice, Evict, ObjectRef, Operation, Reserve
 from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
 from apportion.scheduler.pod_ends import PodEnds
-from apportion.scheduler.writers import FLEET_ONLY, check, pod_of, writers
+from apportion.scheduler.writers import FLEET_ONLY, EvictionRefused, check, pod_of, writers
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class CommitResult:
     pods: dict[PodUID, BindResult]
     existing: set[ObjectRef] = field(default_factory=set)
     reason: str = ""  # why it was not carried out in full
+    refused: frozenset[PodUID] = frozenset()  # pods that a disruption budget protects
 
     @property
     def complete(self) -> bool:
@@ -77,7 +78,8 @@ class CommitResult:
 
 class Committer:
     """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does, and `ready`
-    whether the agent of a node makes slices now."""
+    whether the agent of a node makes slices now. `check_budgets` raises EvictionRefused before several pods are evicted
+    if one of them must not be."""
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Committer:
         holds: Callable[[], bool],
         ready: Callable[[NodeName], bool],
         pod_ends: PodEnds,
+        check_budgets: Callable[[Sequence[Evict]], Awaitable[None]] | None = None,
         pod_end_seconds: float = POD_END_SECONDS,
         concurrent: int = CONCURRENT,
     ) -> None:
@@ -96,6 +99,7 @@ class Committer:
         self._namespace = namespace
         self._holds = holds
         self._ready = ready
+        self._check_budgets = check_budgets
         self._writers = writers(client, namespace)
         self._slots = asyncio.Semaphore(concurrent)
         self._closed = False
@@ -115,9 +119,12 @@ class Committer:
             while waves:
                 await self._wait_before(waves[0])
                 await self._write_until_next_wait(waves)
-        except (errors.ClusterError, PodStays, AgentNotReady) as error:
+        except (errors.ClusterError, PodStays, AgentNotReady, EvictionRefused) as error:
             log.warning("pod %s to node %s: %s", statement.group.name, _nodes(statement), error)
-            return await self._truth(statement, str(error))
+            result = await self._truth(statement, str(error) or type(error).__name__)
+            if isinstance(error, EvictionRefused):
+                result.refused = error.uids
+            return result
         return CommitResult({bind.uid: BindResult.BOUND for bind in statement.binds}, _written(statement))
 
     async def exists(self, operation: Operation) -> bool:
@@ -163,6 +170,9 @@ class Committer:
                     await self._write_all(waves.popleft())
 
     async def _write_all(self, wave: tuple[Operation, ...]) -> None:
+        evictions = [operation for operation in wave if isinstance(operation, Evict)]
+        if len(evictions) > 1 and self._check_budgets is not None:  # a single one is refused by itself
+            await self._check_budgets(evictions)
         await _all([self._write(operation) for operation in wave if not isinstance(operation, FLEET_ONLY)])
 
     async def _write(self, operation: Operation) -> None:
@@ -218,6 +228,9 @@ async def _all(steps: Sequence[Awaitable[None]]) -> None:
         await steps[0]
         return
     results = await asyncio.gather(*steps, return_exceptions=True)
+    refused = [result for result in results if isinstance(result, EvictionRefused)]
+    if len(refused) > 1:
+        raise EvictionRefused(str(refused[0]), frozenset().union(*(each.uids for each in refused)))
     for result in results:
         if isinstance(result, BaseException):
             raise result

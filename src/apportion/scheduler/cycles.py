@@ -23,7 +23,7 @@ from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
 from apportion.core.groups import Group
-from apportion.core.operations import Evict, Reserve
+from apportion.core.operations import Evict, ObjectKind, Reserve
 from apportion.core.policies import Policy
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.queues.turns import Turn, Turns
@@ -36,6 +36,7 @@ from apportion.scheduler.commits import BindResult, CommitResult, Committer
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.explanations import Explanations
 from apportion.scheduler.reservations import Reservations
+from apportion.view.budgets import REFUSED_SECONDS
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
@@ -243,6 +244,7 @@ class Cycles:
             first = group.members[0]
             alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
             if alike in self._no_room:
+                self._backlog.look_again(entry.key, self._no_room[alike])
                 continue
             running = running or RunningGroups(fleet, int(time.time()))
             statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
@@ -271,13 +273,37 @@ class Cycles:
             self._view.assumptions.written(statement)
             return
         log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
-        self._view.assumptions.undo(statement, result.existing)
-        reserved = [operation for operation in statement.operations if isinstance(operation, Reserve)]
-        for operation in reserved:
-            self._view.assumptions.drop(operation)
+        self._remember_refused(result)
+        reserved = [operation for operation in statement.operations if type(operation) is Reserve]
         await self._committer.withdraw(reserved)
+        self._view.assumptions.undo(
+            statement, {ref for ref in result.existing if ref.kind is not ObjectKind.NOMINATION}
+        )
+        self._reservations.withdrawn(reserved)
+        self._plan_again(entry)
+
+    def _remember_refused(self, result: CommitResult) -> None:
+        """These are no victims for a while; then everybody is looked at again."""
+        if result.refused:
+            self._view.budgets.refused(result.refused)
+            changes = self._view.changes
+            asyncio.get_running_loop().call_later(REFUSED_SECONDS, changes.note, Happened.QUEUE_CHANGED)
+
+    def _plan_again(self, entry: Waiting) -> None:
+        """At once: what evicted pods leave is for the group that they were evicted for, whoever else waits."""
         self._backlog.retry(entry.key)
         self._changed.set()
+        if self._backlog.get(entry.key) is not entry or entry.attempts > GIVE_UP_AFTER:
+            return
+        fleet = self._view.fleet
+        turn = group_turns.next_turn(fleet, [pod for pod in entry.group.members if pod.uid not in fleet.pod_nodes])
+        if not isinstance(turn, Turn):
+            return
+        running = RunningGroups(fleet, int(time.time()))
+        shares = self.entitlements.update()
+        statement = room.make_room(fleet, turn.group, self._policy, shares, running, self._consolidation)
+        if statement is not None:
+            self._room_made(entry, turn.group, statement)
 
     def _demand_again(self, members: Iterable[Request]) -> None:
         for member in members:

@@ -34,6 +34,8 @@ def _helps(refusal: Refusal, change: Change) -> bool:
     row = refusal.code.row
     if not refusal.groups:
         return row.scope is Scope.FLEET and change.kind in row.helped_by
+    if change.kind is Happened.QUEUE_CHANGED:  # others may have to make room for the pod now
+        return True
     known = False
     for group in refusal.groups:
         here = change.node in group.nodes

@@ -17,6 +17,7 @@ from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
 from apportion.scheduler.advice import Advice
 from apportion.scheduler.backlog import Backlog
+from apportion.scheduler.budget_check import BudgetCheck
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.cycles import Cycles
 from apportion.scheduler.events import Reporter
@@ -67,6 +68,7 @@ class Leader:
             holds=election.holds,
             ready=self.view.ready,
             pod_ends=pod_ends,
+            check_budgets=BudgetCheck(client, self.view.budgets),
         )
         policy = Policy.named(settings.policy)
         self._lost_claims = LostClaims(

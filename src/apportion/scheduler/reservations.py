@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from apportion.apis import names
 from apportion.apis.identities import PodUID
@@ -50,6 +50,13 @@ class Reservations:
         key = self._of_pods.pop(uid, None)
         if key is not None:
             self._release(key)
+
+    def withdrawn(self, reserved: Iterable[Reserve]) -> None:
+        """They were not kept: whatever the cluster has shown of them meanwhile does not count."""
+        for operation in reserved:
+            self._of_pods.pop(operation.request.uid, None)
+            self._view.assumptions.drop(operation)
+            self._view.fleet.release_reservation(operation.reservation.key)
 
     def waits(self, group: Group) -> Refusal | None:
         """What a group with a reserved place waits for; None if nothing is in its way there, so it has to have

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, new_claim
 from apportion.apis.errors import LedgerError
+from apportion.apis.identities import PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
@@ -159,6 +160,14 @@ class BindingWriter:
         return pod is not None and pod.spec.node_name == operation.node
 
 
+class EvictionRefused(Exception):
+    """Disruption budgets protect these pods."""
+
+    def __init__(self, why: str, uids: Iterable[PodUID]) -> None:
+        super().__init__(why)
+        self.uids = frozenset(uids)
+
+
 class EvictionWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -169,6 +178,8 @@ class EvictionWriter:
             await self._client.evict(request.namespace, request.name, uid=request.uid)
         except errors.NotFound:
             return
+        except errors.TooManyRequests as error:
+            raise EvictionRefused(f"pod {request.key}: {error}", (request.uid,)) from error
 
     async def exists(self, operation: Evict) -> bool:
         pod = await pod_of(self._client, operation.request)

@@ -56,7 +56,7 @@ class View:
         self.claims = Claims(self.fleet, self.changes, self.assumptions)
         pods: dict[PodUID, Pod] = {}
         self.queues = Queues(self.fleet, self.changes)
-        self.budgets = self.fleet.budgets = Budgets(self.changes, pods)
+        self.budgets = self.fleet.budgets = Budgets(self.changes, pods, now)
         self.groups = Groups(self.fleet, Owners(owner_kinds or table.shipped(), pods), now)
         self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions, self.groups, pods)
         self.group_objects = GroupObjects(self.groups, self.pods)

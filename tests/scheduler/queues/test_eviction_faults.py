@@ -1,0 +1,194 @@
+"""Evictions that do not go as planned: a budget that changed meanwhile, a victim that does not end, a lost answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from apportion.apis import kinds
+from apportion.cluster import errors
+from apportion.cluster.transport import HttpRequest, Response
+from apportion.scheduler import leader
+from tests.scheduler.cluster import ApiCluster, Wire, scheduling, until
+from tests.scheduler.queues.workloads import NAMESPACE, Life, clear, gpu_node, gpu_pod, queue, running
+
+Onwards = Callable[[], Awaitable[Response]]
+
+
+async def two_nodes(cluster: ApiCluster, *, gpus: int) -> None:
+    """Full of pods of queue `a`, which has no quota; those of n2 are newer."""
+    await queue(cluster, "a", quota=0)
+    await queue(cluster, "b", quota=gpus)
+    for node in ("n1", "n2"):
+        await gpu_node(cluster, node, gpus)
+        for number in range(gpus):
+            await running(cluster, f"{node}-{number}", "a", node, labels={"pod": f"{node}-{number}"})
+        await asyncio.sleep(1.1)  # times of creation are whole seconds
+
+
+async def protect(cluster: ApiCluster, pod: str) -> None:
+    """A budget that allows no eviction of this pod, as its controller would leave it."""
+    body = {
+        "metadata": {"name": f"keep-{pod}", "namespace": NAMESPACE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"pod": pod}}},
+    }
+    await cluster.client.create(kinds.POD_DISRUPTION_BUDGETS, body)
+    status = {"observedGeneration": 1, "disruptionsAllowed": 0, "desiredHealthy": 1, "currentHealthy": 1}
+    status["expectedPods"] = 1
+    await cluster.client.patch(
+        kinds.POD_DISRUPTION_BUDGETS,
+        f"keep-{pod}",
+        {"status": status},
+        namespace=NAMESPACE,
+        subresource="status",
+    )
+
+
+def before_first(wanted: Callable[[HttpRequest], bool], act: Callable[[], Awaitable[None]]) -> Any:
+    """A fault: `act` happens just before the first such request reaches the server."""
+    done = asyncio.Event()
+
+    async def fault(request: HttpRequest, onwards: Onwards) -> Response:
+        if wanted(request) and not done.is_set():
+            done.set()
+            await act()
+        return await onwards()
+
+    return fault
+
+
+def nominates(request: HttpRequest) -> bool:
+    return request.method == "PATCH" and b"nominatedNodeName" in (request.body or b"")
+
+
+def evicts(request: HttpRequest) -> bool:
+    return request.path.endswith("/eviction")
+
+
+async def told_evicted(cluster: ApiCluster) -> set[str]:
+    """Pods with an event that says so."""
+    listing = await cluster.client.list(kinds.EVENTS, namespace=NAMESPACE)
+    return {event["involvedObject"]["name"] for event in listing.items if event["reason"] == "Evicted"}
+
+
+@pytest.fixture
+async def wiped(each_cluster: ApiCluster) -> Any:
+    yield each_cluster
+    await clear(each_cluster)
+
+
+@pytest.mark.parametrize("when", [nominates, evicts], ids=["before the evictions", "with the first eviction"])
+async def test_q07_a_budget_that_appears_after_the_plan_makes_another_plan(
+    wiped: ApiCluster, when: Callable[[HttpRequest], bool]
+) -> None:
+    cluster = wiped
+    await two_nodes(cluster, gpus=1)
+    life = Life(cluster)
+    wire = cluster.wire(before_first(when, lambda: protect(cluster, "n2-0")))
+    async with life.going_on(), scheduling(cluster, wire):
+        await gpu_pod(cluster, "taker", "b")
+        assert await cluster.bound("taker") == {"taker": "n1"}
+        assert set(life.evicted) == {"n1-0"}
+
+        async def told() -> bool:
+            return await told_evicted(cluster) == {"n1-0"}
+
+        await until(told)
+
+
+async def test_q07_of_two_victims_none_is_evicted_if_a_budget_now_protects_the_other(wiped: ApiCluster) -> None:
+    cluster = wiped
+    await two_nodes(cluster, gpus=2)
+    life = Life(cluster)
+    wire = cluster.wire(before_first(nominates, lambda: protect(cluster, "n2-1")))
+    async with life.going_on(), scheduling(cluster, wire):
+        await gpu_pod(cluster, "taker", "b", gpus=2)
+        assert await cluster.bound("taker") == {"taker": "n1"}
+        assert set(life.evicted) == {"n1-0", "n1-1"}
+
+
+async def test_q07_without_another_way_nobody_is_evicted_until_the_budget_is_gone(wiped: ApiCluster) -> None:
+    cluster = wiped
+    await two_nodes(cluster, gpus=2)
+    await protect(cluster, "n1-0")
+    life = Life(cluster)
+    wire = cluster.wire(before_first(nominates, lambda: protect(cluster, "n2-1")))
+    async with life.going_on(), scheduling(cluster, wire):
+        await gpu_pod(cluster, "taker", "b", gpus=2)
+
+        async def explained() -> bool:
+            pod = await cluster.get("taker")
+            return "terminating" not in await cluster.waits("taker") and not pod.status.nominated_node_name
+
+        await until(explained)
+        assert not life.evicted
+        assert not await told_evicted(cluster)
+        await cluster.client.delete(kinds.POD_DISRUPTION_BUDGETS, "keep-n2-1", namespace=NAMESPACE)
+        assert await cluster.bound("taker") == {"taker": "n2"}
+        assert set(life.evicted) == {"n2-0", "n2-1"}
+
+
+async def test_q06_a_victim_that_does_not_end_costs_nobody_else_a_place(
+    wiped: ApiCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, however long: assumptions are checked with the server meanwhile."""
+    cluster = wiped
+    monkeypatch.setattr(leader, "UNCONFIRMED_SECONDS", 0.3)
+    monkeypatch.setattr(leader, "SWEEP_SECONDS", 0.1)
+    await two_nodes(cluster, gpus=1)
+    life = Life(cluster, keep={"n2-0"})
+    evictions: list[str] = []
+
+    async def counting(request: HttpRequest, onwards: Onwards) -> Response:
+        if evicts(request):
+            evictions.append(request.path.split("/")[-2])
+        return await onwards()
+
+    async with life.going_on(), scheduling(cluster, cluster.wire(counting)):
+        await gpu_pod(cluster, "taker", "b")
+        assert "terminating" in await cluster.waits("taker")
+        for number in range(4):  # changes that wake everybody
+            await gpu_node(cluster, f"late-{number}", 0)
+            await asyncio.sleep(0.4)
+        assert evictions == ["n2-0"]
+        assert (await cluster.get("taker")).status.nominated_node_name == "n2"
+        life.keep = ()
+        assert await cluster.bound("taker") == {"taker": "n2"}
+        assert set(life.evicted) == {"n2-0"}
+
+
+async def test_q06_who_waits_for_a_victim_takes_a_place_that_is_free_earlier(wiped: ApiCluster) -> None:
+    cluster = wiped
+    await two_nodes(cluster, gpus=1)
+    life = Life(cluster, keep={"n2-0"})
+    async with life.going_on(), scheduling(cluster):
+        await gpu_pod(cluster, "taker", "b")
+        assert "terminating" in await cluster.waits("taker")
+        await cluster.delete("n1-0")
+        assert await cluster.bound("taker") == {"taker": "n1"}
+        await gpu_pod(cluster, "next", "a")
+        life.keep = ()
+        assert await cluster.bound("next") == {"next": "n2"}
+
+
+async def test_q06_an_eviction_whose_answer_is_lost_is_not_planned_for_again(wiped: ApiCluster) -> None:
+    cluster = wiped
+    await two_nodes(cluster, gpus=2)
+    lost: list[str] = []
+
+    async def losing(request: HttpRequest, onwards: Onwards) -> Response:
+        response = await onwards()
+        if evicts(request) and not lost:
+            lost.append(request.path)
+            raise errors.Unreachable("the answer is lost")
+        return response
+
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster, cluster.wire(losing)):
+        await gpu_pod(cluster, "taker", "b", gpus=2)
+        assert await cluster.bound("taker") == {"taker": "n2"}
+        assert set(life.evicted) == {"n2-0", "n2-1"}

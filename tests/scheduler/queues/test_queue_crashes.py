@@ -1,0 +1,172 @@
+"""Killed at every call of an allocation, a reclaim, a gang and a move: nobody is evicted for nobody, or twice.
+
+As in `test_crashes`, each story is told once to count its calls, and then with a scheduler that dies at the n-th.
+Evicted pods end, and their controllers make them anew, also while nobody leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+
+from tests.scheduler.cluster import ApiCluster, scheduling, until
+from tests.scheduler.queues.workloads import Life, clear, gpu_node, gpu_pod, pod_group, pods, queue, running
+from tests.scheduler.test_crashes import FULL, Proxy
+
+SAMPLE = 3  # cuts of each kind and story in CI
+
+
+@dataclass(frozen=True)
+class Story:
+    """`takers` are bound in the end, and `victims` pods were evicted for them; `others` are bound too."""
+
+    begin: Callable[[ApiCluster], Awaitable[None]]
+    arrive: Callable[[ApiCluster], Awaitable[None]]
+    takers: tuple[str, ...]
+    victims: int = 0
+    successors: int = 0  # pods made anew that are bound in the end
+
+
+async def two_nodes(cluster: ApiCluster) -> None:
+    await queue(cluster, "a", quota=0)
+    await queue(cluster, "b", quota=4)
+    for node in ("n1", "n2"):
+        await gpu_node(cluster, node, 2)
+
+
+async def full(cluster: ApiCluster) -> None:
+    """Four pods of queue `a`, which is entitled to none of them as soon as `b` wants them."""
+    await two_nodes(cluster)
+    for number in range(4):
+        await running(cluster, f"a{number}", "a", f"n{number // 2 + 1}", owner=f"owner-a{number}")
+
+
+async def half_full(cluster: ApiCluster) -> None:
+    """One pod of `b` on each node: two GPUs are free, but on two nodes."""
+    await two_nodes(cluster)
+    await running(cluster, "m1", "b", "n1", owner="owner-m1")
+    await running(cluster, "m2", "b", "n2", owner="owner-m2")
+
+
+async def two_pods(cluster: ApiCluster) -> None:
+    await gpu_pod(cluster, "p1", "a", gpus=2)
+    await gpu_pod(cluster, "p2", "b", gpus=2)
+
+
+async def a_large_pod(cluster: ApiCluster) -> None:
+    await gpu_pod(cluster, "large", "b", gpus=2)
+
+
+async def a_gang(cluster: ApiCluster) -> None:
+    await pod_group(cluster, "g", minimum=3, queue="b")
+    for number in range(3):
+        await gpu_pod(cluster, f"g{number}", "b", group="g")
+
+
+GANG = ("g0", "g1", "g2")
+STORIES = {
+    "allocate": Story(two_nodes, two_pods, ("p1", "p2")),
+    "gang": Story(two_nodes, a_gang, GANG),
+    "reclaim": Story(full, a_large_pod, ("large",), victims=2),
+    "reclaim-gang": Story(full, a_gang, GANG, victims=3),
+    "move": Story(half_full, a_large_pod, ("large",), victims=1, successors=1),
+}
+
+
+async def finished(cluster: ApiCluster, story: Story) -> None:
+    await cluster.bound(*story.takers)
+
+    async def made_anew() -> bool:
+        found = [pod for pod in await pods(cluster) if "." in pod.metadata.name]
+        return len(found) == story.victims and sum(bool(pod.spec.node_name) for pod in found) == story.successors
+
+    await until(made_anew)
+
+
+async def told_once(cluster: ApiCluster, story: Story) -> list[str]:
+    """The calls of an undisturbed story."""
+    await story.begin(cluster)
+    proxy = Proxy()
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster, cluster.wire(proxy)):
+        await story.arrive(cluster)
+        await finished(cluster, story)
+        await check(cluster, story, life)
+    await clear(cluster)
+    return proxy.calls
+
+
+async def told_with_a_crash(cluster: ApiCluster, story: Story, cut_at: int, *, after: bool) -> bool:
+    """False if the story was over before the n-th call."""
+    await story.begin(cluster)
+    first = Proxy(cut_at, after)
+    life = Life(cluster)
+    async with life.going_on():
+        async with scheduling(cluster, cluster.wire(first)):
+            await story.arrive(cluster)
+            over = asyncio.create_task(finished(cluster, story))
+            died = asyncio.create_task(first.dead.wait())
+            await asyncio.wait({over, died}, return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
+            died.cancel()
+            await asyncio.gather(over, died, return_exceptions=True)
+            first.dead.set()
+        await asyncio.sleep(0.1)  # evicted pods end meanwhile
+        await cluster.end_lease()
+        async with scheduling(cluster):
+            await finished(cluster, story)
+            await asyncio.sleep(0.2)  # would it evict anybody else?
+            await check(cluster, story, life)
+    await clear(cluster)
+    return len(first.calls) > cut_at
+
+
+async def check(cluster: ApiCluster, story: Story, life: Life) -> None:
+    """As many victims as needed, all of them pods of the beginning, each where one of the takers is now."""
+    assert len(life.evicted) == story.victims, life.evicted
+    assert not [name for name in life.evicted if "." in name], f"evicted for the same place again: {life.evicted}"
+    places = await cluster.bound(*story.takers)
+    for name, node in life.evicted.items():
+        assert node in places.values(), f"{name} was evicted from {node} for nobody: {places}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", STORIES)
+async def test_q06_q07_r02_killed_at_every_call_nobody_is_evicted_for_nobody(
+    each_cluster: ApiCluster, name: str
+) -> None:
+    cluster, story = each_cluster, STORIES[name]
+    try:
+        calls = await told_once(cluster, story)
+        cuts = [(number, after) for number in range(len(calls)) for after in (False, True)]
+        if not FULL:
+            seed = int(os.environ.get("APPORTION_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+            print(f"seed {seed}: rerun with APPORTION_SEED={seed}")
+            dice = random.Random(seed)
+            writes = [cut for cut in cuts if matters(calls[cut[0]])]
+            cuts = dice.sample(writes, min(SAMPLE, len(writes))) + dice.sample(cuts, 1)
+        reached = 0
+        for number, after in cuts:
+            try:
+                reached += await told_with_a_crash(cluster, story, number, after=after)
+            except BaseException as error:
+                when = "after" if after else "before"
+                error.add_note(f"cut at call {number} ({calls[number]}), {when} the server acted")
+                raise
+        print(f"{name}: {len(cuts)} stories, {reached} of them cut, {len(calls)} calls each")
+        assert reached >= len(cuts) // 4
+    finally:
+        with suppress(Exception):
+            await clear(cluster)
+
+
+def matters(call: str) -> bool:
+    """Writes that decide something: nominations and conditions, evictions, bindings."""
+    return not call.startswith("GET") and "/pods/" in call
