@@ -26,3 +26,11 @@ def micro_timestamp(moment: datetime | None = None) -> str:
 
 def parse_timestamp(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def seconds(text: str) -> int | None:
+    """The date in seconds since 1970; None if it is no date."""
+    try:
+        return int(parse_timestamp(text).timestamp())
+    except (ValueError, OverflowError):
+        return None

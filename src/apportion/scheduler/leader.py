@@ -20,6 +20,9 @@ from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.cycles import Cycles
 from apportion.scheduler.events import Reporter
+from apportion.scheduler.groups.config_events import ConfigEvents
+from apportion.scheduler.groups.group_pods import GroupPods
+from apportion.scheduler.groups.pod_groups import PodGroups
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
@@ -59,6 +62,17 @@ class Leader:
         self._marked_claims = MarkedClaims(
             client, claims=informers.claims, pods=informers.pods, recorder=recorder, holds=election.holds
         )
+        group_pods = GroupPods(self.view, informers)
+        self._pod_groups = PodGroups(
+            client,
+            self.view,
+            informers.pod_groups,
+            group_pods,
+            holds=election.holds,
+            busy=lambda: self.backlog.busy,
+            now=now,
+        )
+        self._config_events = ConfigEvents(self.view.grouper_config, recorder)
         pod_ends = PodEnds(self.view)
         informers.pods.on_change(pod_ends.changed)
         self._committer = Committer(
@@ -67,6 +81,7 @@ class Leader:
             holds=election.holds,
             ready=self.view.ready,
             pod_ends=pod_ends,
+            group_name=self._pod_groups.name_of,
         )
         policy = Policy.named(settings.policy)
         self._lost_claims = LostClaims(
@@ -101,6 +116,7 @@ class Leader:
             self._advice.run(),
             self._cycles.run(),
             self._queue_statuses.run(),
+            self._pod_groups.run(),
             self._sweep(),
         ]
 

@@ -9,6 +9,7 @@ import msgspec
 
 from apportion.apis import names
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
+from apportion.apis.owner_kinds import grouping
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core.cluster_changes import Happened
@@ -185,7 +186,7 @@ class Pods:
         assumed = self._assumptions.shown(ObjectKind.POD, uid)
         self._stop_waiting(uid)
         known = self._fleet.pod_nodes.get(uid)
-        if assumed and known == node and old is not None and _only_bound(old, pod):
+        if assumed and known == node and old is not None and _only_bound(old, pod, self._fleet.nodes[node].pods[uid]):
             self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
             if self._fleet.nodes[node].pods[uid].whole_gpus:
                 self._accelerators.assign_devices(node)
@@ -221,15 +222,22 @@ def message_of(pod: Pod) -> str:
     return next((entry.message for entry in pod.status.conditions if entry.type == SCHEDULED), "")
 
 
-def _only_bound(old: Pod, new: Pod) -> bool:
-    """Nothing but the node was added."""
+def _only_bound(old: Pod, new: Pod, request: Request) -> bool:
+    """Nothing but the node was added, and the name of its group, which travels with the binding."""
     return (
         msgspec.structs.replace(new.spec, node_name=NO_NODE) == old.spec
         and old.metadata.labels == new.metadata.labels
-        and old.metadata.annotations == new.metadata.annotations
+        and _only_named(old.metadata.annotations, new.metadata.annotations, request)
         and old.metadata.owner_references == new.metadata.owner_references
         and old.status.start_time == new.status.start_time
     )
+
+
+def _only_named(old: Mapping[str, str], new: Mapping[str, str], request: Request) -> bool:
+    if old == new:
+        return True
+    name = request.group or grouping.single_group_name(request.name, request.uid)
+    return names.POD_GROUP not in old and {**old, names.POD_GROUP: name} == new
 
 
 def _same_wish(old: Pod, new: Pod) -> bool:

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from apportion.apis.owner_kinds import owner_types, rows
-from apportion.apis.owner_kinds.rows import Condition, OwnerKind
+from apportion.apis.owner_kinds.rows import Condition, OwnerKind, OwnerKindError
 
 Json = Mapping[str, Any]
 _SHIPPED = "kinds.yaml"
@@ -52,7 +52,29 @@ class OwnerKinds:
 
     def extended(self, text: str) -> OwnerKinds:
         """With the rows of a configuration, which replace all shipped rows of their kinds."""
-        added = rows.parse(text)
+        return self._replaced_by(rows.parse(text))
+
+    def extended_by(self, entries: Iterable[Any]) -> tuple[OwnerKinds, list[OwnerKindError]]:
+        """The same with rows that were decoded already; what is wrong with those that cannot be used."""
+        added: list[OwnerKind] = []
+        problems: list[OwnerKindError] = []
+        for index, entry in enumerate(entries):
+            field = f"{rows.KEY}[{index}]"
+            try:
+                row = rows.read(entry, field)
+                rows.check_place(row, added, field)
+            except OwnerKindError as problem:
+                problems.append(problem)
+            else:
+                added.append(row)
+        return self._replaced_by(added), problems
+
+    def rows_of(self, kind: tuple[str, str]) -> tuple[OwnerKind, ...]:
+        """API group and kind."""
+        return tuple(self._rows.get(kind, ()))
+
+    def _replaced_by(self, added: Iterable[OwnerKind]) -> OwnerKinds:
+        added = tuple(added)
         replaced = {(row.group, row.kind) for row in added}
         kept = [row for key, found in self._rows.items() if key not in replaced for row in found]
         return OwnerKinds([*kept, *added])
