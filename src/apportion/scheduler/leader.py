@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -23,6 +24,10 @@ from apportion.scheduler.events import Reporter
 from apportion.scheduler.groups.config_events import ConfigEvents
 from apportion.scheduler.groups.group_pods import GroupPods
 from apportion.scheduler.groups.pod_groups import PodGroups
+from apportion.scheduler.groups.stale_groups import StaleGroups
+from apportion.scheduler.groups.status_content import StatusContent
+from apportion.scheduler.groups.statuses import PodGroupStatuses
+from apportion.scheduler.groups.wait_reasons import WaitReasons
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
@@ -105,6 +110,31 @@ class Leader:
             now=now,
         )
         self._queue_statuses = QueueStatuses(client, self.view, self._cycles.entitlements, holds=election.holds)
+        grace = settings.stale_group_seconds
+        reasons = WaitReasons(self.view, self._cycles.entitlements)
+        content = StatusContent(self.view, group_pods, reasons, grace=grace, today=time.time)
+        self._group_statuses = PodGroupStatuses(
+            client,
+            self.view,
+            informers.pod_groups,
+            group_pods,
+            self.backlog,
+            content,
+            recorder,
+            holds=election.holds,
+            now=now,
+        )
+        informers.pods.on_change(self._group_statuses.pod_changed)
+        self._stale_groups = StaleGroups(
+            self.view,
+            group_pods,
+            self._committer,
+            self._reporter,
+            recorder,
+            grace=grace,
+            holds=election.holds,
+            now=now,
+        )
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What runs once the informers have synced."""
@@ -117,6 +147,8 @@ class Leader:
             self._cycles.run(),
             self._queue_statuses.run(),
             self._pod_groups.run(),
+            self._group_statuses.run(),
+            self._stale_groups.run(),
             self._sweep(),
         ]
 

@@ -35,7 +35,8 @@ Source = Informer[Any] | OptionalInformer
 BY_POD, BY_NODE, BY_UID, BY_GROUP = "pod", "node", "uid", "group"
 
 
-def _named_group(pod: Pod) -> tuple[str, ...]:
+def named_group(pod: Pod) -> tuple[str, ...]:
+    """The key of the group that the pod names, if it names one."""
     name = pod.metadata.annotations.get(names.POD_GROUP)
     return (f"{pod.metadata.namespace}/{name}",) if name else ()
 
@@ -81,7 +82,7 @@ class Informers:
             kinds.PODS,
             into=Pod,
             namespace=only_namespace,
-            indexes={BY_UID: lambda pod: [pod.metadata.uid], BY_GROUP: _named_group},
+            indexes={BY_UID: lambda pod: [pod.metadata.uid], BY_GROUP: named_group},
         )
         self.volume_claims = Informer(
             client, kinds.PERSISTENT_VOLUME_CLAIMS, into=PersistentVolumeClaim, namespace=only_namespace

@@ -122,7 +122,7 @@ async def test_q11_a_further_kind_is_a_row_in_the_config(gangs: Gangs) -> None:
         await gangs.config(ownerKinds=[TRAINING_ROW])
         await gangs.pass_time()  # until the Config is observed, pods of an unknown kind are groups of one
         await gangs.pod("fit-0", owner)
-        assert "1 pods are missing" in await gangs.cluster.waits("fit-0")
+        assert "minimum" in await gangs.cluster.waits("fit-0")
         await gangs.pod("fit-1", owner)
         await gangs.cluster.bound("fit-0", "fit-1")
         made = await gangs.pod_group(2)
@@ -136,7 +136,7 @@ async def test_q11_a_row_that_cannot_be_used_is_told_and_the_others_count(gangs:
     async with scheduling(gangs.cluster):
         owner = await gangs.owner("fit", 2, kind=TRAININGS)
         await gangs.pod("fit-0", owner)
-        assert "1 pods are missing" in await gangs.cluster.waits("fit-0")
+        assert "minimum" in await gangs.cluster.waits("fit-0")
         said = await gangs.event("Config", names.KAI_CONFIG_OBJECT, "InvalidOwnerKind", "ownerKinds[0]", "minimun")
         assert said.endswith("this row is not used")
 

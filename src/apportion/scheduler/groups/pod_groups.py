@@ -23,6 +23,7 @@ from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
+from apportion.scheduler.groups import group_pods
 from apportion.scheduler.groups.group_pods import GroupPods
 from apportion.view.groups import owned_groups
 from apportion.view.groups.owned_groups import OwnedGroup
@@ -84,7 +85,7 @@ class PodGroups:
         return gang is not None and (gang.minimum > 1 or bool(gang.subgroups))
 
     def _group_changed(self, key: str) -> None:
-        if self._is_made_for(key) or self._of(key) is not None:
+        if self._is_made_for(key) or self._pods.group(key) is not None:
             self._queue.add(key)
 
     def _config_changed(self) -> None:
@@ -96,15 +97,11 @@ class PodGroups:
         subject = new or old
         if subject is None or not pod_groups.is_managed(subject):
             return
-        key = f"{subject.metadata.namespace}/{subject.metadata.name}"
+        key = group_pods.key_of(subject)
         if new is None:
             self._queue.add_after(key, AGAIN_SECONDS)
         elif old is None or old.metadata.generation != new.metadata.generation or old.metadata != new.metadata:
             self._queue.add(key)
-
-    def _of(self, key: str) -> PodGroup | None:
-        namespace, _, name = key.partition("/")
-        return self._stored.get(name, namespace) if name else None
 
     async def _reconcile(self, key: str) -> float | None:
         await self._stand_back()
@@ -147,7 +144,7 @@ class PodGroups:
         log.info("PodGroup %s/%s changed: minMember %d", wanted.namespace, wanted.name, wanted.minimum)
 
     async def _remove_empty(self, key: str) -> float | None:
-        stored = self._of(key)
+        stored = self._pods.group(key)
         if stored is None or not pod_groups.is_managed(stored) or stored.metadata.deleting or self._pods.of(key):
             self._empty_since.pop(key, None)
             return None
