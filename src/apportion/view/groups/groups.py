@@ -126,6 +126,11 @@ class Groups:
     def status_changed(self, pod: Pod) -> None:
         self.members.set_started(PodUID(pod.metadata.uid), _started(pod))
 
+    def is_of_user(self, key: str) -> bool:
+        """There is a PodGroup that the scheduler did not make."""
+        found = self._pod_groups.get(key)
+        return found is not None and not found.managed
+
     # Objects; each method returns the pods that a change concerns
 
     def set_pod_group(self, key: str, group: PodGroup | None) -> list[PodUID]:
@@ -219,10 +224,7 @@ class Groups:
         """The owners say which group the pod is in: it names none, or the one that the scheduler makes for them."""
         if request.group is None or word.group is None:
             return request.group is None and word.group is not None
-        if request.group != word.group:
-            return False
-        found = self._pod_groups.get(request.group_key)
-        return found is None or found.managed
+        return request.group == word.group and not self.is_of_user(request.group_key)
 
     def _tell(self, key: str) -> None:
         for listener in self._listeners:
@@ -281,7 +283,7 @@ def _pod_group(key: str, group: PodGroup) -> _PodGroup:
         settings = pod_groups.read(group)
     except InputError as error:
         problem = InputError(f"PodGroup {key} {error.field}", error.value, error.fix, code=error.code)
-        return _PodGroup(None, None, problem)
+        return _PodGroup(None, None, problem, pod_groups.is_managed(group))
     gang = Gang(
         key,
         settings.minimum,
