@@ -50,12 +50,9 @@ class OwnerKinds:
         """API group, kind and plural of every kind, sorted."""
         return sorted((group, kind, found[0].resource) for (group, kind), found in self._rows.items())
 
-    def extended(self, text: str) -> OwnerKinds:
-        """With the rows of a configuration, which replace all shipped rows of their kinds."""
-        return self._replaced_by(rows.parse(text))
-
     def extended_by(self, entries: Iterable[Any]) -> tuple[OwnerKinds, list[OwnerKindError]]:
-        """The same with rows that were decoded already; what is wrong with those that cannot be used."""
+        """With the rows of a configuration, which replace all shipped rows of their kinds. Rows that cannot be used are
+        left out; what is wrong with them."""
         added: list[OwnerKind] = []
         problems: list[OwnerKindError] = []
         for index, entry in enumerate(entries):
@@ -67,17 +64,13 @@ class OwnerKinds:
                 problems.append(problem)
             else:
                 added.append(row)
-        return self._replaced_by(added), problems
+        replaced = {(row.group, row.kind) for row in added}
+        kept = [row for key, found in self._rows.items() if key not in replaced for row in found]
+        return OwnerKinds([*kept, *added]), problems
 
     def rows_of(self, kind: tuple[str, str]) -> tuple[OwnerKind, ...]:
         """API group and kind."""
         return tuple(self._rows.get(kind, ()))
-
-    def _replaced_by(self, added: Iterable[OwnerKind]) -> OwnerKinds:
-        added = tuple(added)
-        replaced = {(row.group, row.kind) for row in added}
-        kept = [row for key, found in self._rows.items() if key not in replaced for row in found]
-        return OwnerKinds([*kept, *added])
 
 
 @cache
