@@ -21,6 +21,7 @@ from enum import Enum
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PODS
+from apportion.apis.request import Request
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.core.operations import Bind, BindShare, ClaimSlice, Evict, ObjectRef, Operation, Reserve
@@ -77,9 +78,9 @@ class CommitResult:
 
 
 class Committer:
-    """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does, and `ready`
-    whether the agent of a node makes slices now. `check_budgets` raises EvictionRefused before several pods are evicted
-    if one of them must not be."""
+    """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does, `ready`
+    whether the agent of a node makes slices now, and `group_name` which PodGroup a pod names once it is bound.
+    `check_budgets` raises EvictionRefused before several pods are evicted if one of them must not be."""
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class Committer:
         ready: Callable[[NodeName], bool],
         pod_ends: PodEnds,
         check_budgets: Callable[[Sequence[Evict]], Awaitable[None]] | None = None,
+        group_name: Callable[[Request], str | None] = lambda _: None,
         pod_end_seconds: float = POD_END_SECONDS,
         concurrent: int = CONCURRENT,
     ) -> None:
@@ -100,7 +102,7 @@ class Committer:
         self._holds = holds
         self._ready = ready
         self._check_budgets = check_budgets
-        self._writers = writers(client, namespace)
+        self._writers = writers(client, namespace, group_name)
         self._slots = asyncio.Semaphore(concurrent)
         self._closed = False
 
