@@ -23,6 +23,14 @@ class State(IntEnum):
     ABOVE = 2
 
 
+class Part(NamedTuple):
+    """A group, or one of its subgroups, with the pods that exist of it and those that it needs to start."""
+
+    subgroup: str
+    exist: int
+    minimum: int
+
+
 class NextMembers(NamedTuple):
     """`missing` pods that do not exist yet, so that the minimum cannot be reached; no `members` then."""
 
@@ -34,11 +42,7 @@ class NextMembers(NamedTuple):
 def next_members(fleet: Fleet, gang: Gang, pending: Iterable[Request]) -> NextMembers:
     """Pods of the group that run, or have a place reserved, count; those that are terminating do not."""
     waiting = sorted(pending, key=lambda pod: (pod.created, pod.name))
-    running = Counter(
-        fleet.nodes[fleet.pod_nodes[uid]].pods[uid].subgroup
-        for uid in fleet.group_pods.get(gang.key, ())
-        if uid not in fleet.releasing
-    )
+    running = _running(fleet, gang)
     wanted = {each.name: max(0, each.minimum - running[each.name]) for each in gang.subgroups}
     in_all = max(0, gang.minimum - running.total())
     if not in_all and not any(wanted.values()):
@@ -46,6 +50,24 @@ def next_members(fleet: Fleet, gang: Gang, pending: Iterable[Request]) -> NextMe
         return NextMembers(State.ABOVE if above else State.AT, tuple(waiting[:1]))
     chosen, missing = _chosen(waiting, wanted, in_all)
     return NextMembers(State.BELOW, () if missing else chosen, missing)
+
+
+def incomplete(fleet: Fleet, gang: Gang, pending: Iterable[Request]) -> list[Part]:
+    """The whole group first (subgroup ""), if all minimums together are more than the pods that exist; then the
+    subgroups that lack pods."""
+    exist = _running(fleet, gang) + Counter(pod.subgroup for pod in pending)
+    parts = [Part(each.name, exist[each.name], each.minimum) for each in gang.subgroups]
+    least = max(gang.minimum, sum(each.minimum for each in gang.subgroups))
+    return [part for part in (Part("", exist.total(), least), *parts) if part.exist < part.minimum]
+
+
+def _running(fleet: Fleet, gang: Gang) -> Counter[str]:
+    """By subgroup."""
+    return Counter(
+        fleet.nodes[fleet.pod_nodes[uid]].pods[uid].subgroup
+        for uid in fleet.group_pods.get(gang.key, ())
+        if uid not in fleet.releasing
+    )
 
 
 def _chosen(waiting: Sequence[Request], wanted: dict[str, int], in_all: int) -> tuple[tuple[Request, ...], int]:

@@ -2,8 +2,8 @@
 
 A row has the name of the reason, the layer that blocks the pod, the text, the changes in the cluster that can resolve
 it, and what could be relaxed. Filters give a row with its numbers (`Reason`); rows about the pod as a whole have no
-nodes. In the text {has}, {does} and {is_} follow the number of nodes; {subject}, {need}, {used} and {total} are the
-reason's own.
+nodes. In the text {has}, {does} and {is_} follow the number of nodes, {pods} and {pods_are} what is needed; {subject},
+{need}, {used} and {total} are the reason's own.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Row:
             is_="is" if one else "are",
             subject=subject,
             need=need,
+            pods="1 pod that was" if need == 1 else f"{need} pods that were",
+            pods_are="is" if need == 1 else "are",
             used=total - free,
             total=total,
         )
@@ -90,19 +92,9 @@ class Code(StrEnum):
         return member
 
     # The queue
-    NO_QUEUE = Row(
-        "QueueDoesNotExist", "queue {subject} does not exist", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET
-    )
-    NOT_A_LEAF = Row(
-        "QueueNotLeaf",
-        "queue {subject} has child queues, and only queues without children run pods",
-        Layer.QUEUE,
-        helped_by=_QUEUES,
-        scope=Scope.FLEET,
-    )
-    BROKEN_QUEUE = Row(
-        "QueueWithoutRoot", "queue {subject}, so it has no share", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET
-    )
+    NO_QUEUE = Row("QueueDoesNotExist", "{subject}", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET)
+    NOT_A_LEAF = Row("QueueNotLeaf", "{subject}", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET)
+    BROKEN_QUEUE = Row("QueueUnusable", "{subject}", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET)
     OVER_LIMIT = Row("OverLimit", "{subject}", Layer.QUEUE, helped_by=_QUEUES | {Happened.POD_GONE}, scope=Scope.FLEET)
     OVER_QUOTA = Row(
         "NonPreemptibleOverQuota",
@@ -268,7 +260,7 @@ class Code(StrEnum):
 
     MAKING_ROOM = Row(
         "MakingRoom",
-        "a place on {subject} is reserved for the pod, and {need} pods that were evicted for it are terminating",
+        "a place on {subject} is reserved for the pod, and {pods} evicted for it {pods_are} terminating",
         Layer.PLACEMENT,
         helped_by=_PODS_END | _SLICES | _QUEUES,
         scope=Scope.FLEET,
