@@ -21,6 +21,7 @@ from apportion.core.cluster_changes import Change, Happened
 from apportion.core.evictions import room
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
+from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
 from apportion.core.operations import Evict, Reserve
 from apportion.core.policies import Policy
@@ -46,7 +47,10 @@ PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several 
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 ROOM_SECONDS = 0.5  # between two attempts to make room for one class
+RUNNING_SECONDS = 1.0  # how old the groups that run may be in an explanation
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
+
+_EXPLAINED = frozenset({Code.OVER_LIMIT, Code.OVER_QUOTA})  # reasons of queues whose remedy is worked out
 
 
 class Cycles:
@@ -67,12 +71,14 @@ class Cycles:
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy = policy
-        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now)
         self._changed = changed
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.entitlements = Entitlements(view.fleet)
+        self._running: tuple[float, RunningGroups] | None = None  # since when
+        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._running_groups)
+        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         self._reservations = Reservations(view, policy, now)
         self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
         backlog.on_change(self._demanded)
@@ -225,6 +231,8 @@ class Cycles:
             return  # pods above the minimum: tried again when the others are bound
         elif outcome is None:
             self._explanations.add(entry, group)
+        elif outcome.code in _EXPLAINED:
+            self._explanations.add(entry, group, outcome)
         else:
             self._refuse(entry, outcome)
 
@@ -241,12 +249,22 @@ class Cycles:
             if alike in self._no_room:
                 continue
             running = running or RunningGroups(fleet, int(time.time()))
+            self._running = (now, running)
             statement = room.make_room(fleet, group, self._policy, self.entitlements.update(), running)
             if statement is None:
                 self._no_room[alike] = now + ROOM_SECONDS
             else:
                 self._room_made(entry, group, statement)
             await asyncio.sleep(0)
+
+    def _running_groups(self) -> RunningGroups:
+        """For explanations: those of the last cycle, if they are recent enough."""
+        now = self._now()
+        if self._running is None or now > self._running[0] + RUNNING_SECONDS:
+            self._running = (now, RunningGroups(self._view.fleet, int(time.time())))
+        else:
+            self._running[1].follow()
+        return self._running[1]
 
     def _room_made(self, entry: Waiting, group: Group, statement: Statement) -> None:
         self._view.assumptions.decided(statement)

@@ -47,16 +47,26 @@ class QueueScene:
     lost: dict[str, int]
 
 
+def entitlements(view: View) -> Entitlements:
+    """What queues are entitled to, by what runs and what waits to be placed: no gated pods, and none with problems."""
+    found = Entitlements(view.fleet)
+    for each in view.waiting:
+        request, problem = each.reading
+        ours = request is not None and request.scheduler_name in names.OUR_SCHEDULERS
+        if ours and request is not None and problem is None and not request.gated and not each.held:
+            found.demand.add(request)
+    found.update()
+    return found
+
+
 def queue_scene(view: View) -> QueueScene:
     fleet = view.fleet
-    entitlements = Entitlements(fleet)
+    entitled = entitlements(view)
     waiting: Counter[QueueName] = Counter()
     for each in view.waiting:
         request = each.reading.request
         if request is not None and request.scheduler_name in names.OUR_SCHEDULERS:
-            entitlements.demand.add(request)
             waiting[request.queue] += 1
-    entitlements.update()
     running = Counter(
         node.pods[uid].queue
         for node in fleet
@@ -64,7 +74,7 @@ def queue_scene(view: View) -> QueueScene:
         if node.pods[uid].scheduler_name in names.OUR_SCHEDULERS and uid not in fleet.releasing
     )
     tree = fleet.accounts.tree
-    demand = entitlements.demand.of_queues()
+    demand = entitled.demand.of_queues()
 
     def shown(name: QueueName, depth: int) -> Iterator[ShownQueue]:
         below = [each for child in tree.children(name) for each in shown(child, depth + 1)]
@@ -76,7 +86,7 @@ def queue_scene(view: View) -> QueueScene:
         yield ShownQueue(
             queue=tree.queues[name],
             depth=depth,
-            share=entitlements.shares.get(name, NOTHING),
+            share=entitled.shares.get(name, NOTHING),
             used=fleet.accounts.used(name),
             fixed=fleet.accounts.fixed(name),
             demand=asked,
@@ -104,7 +114,7 @@ def queue_scene(view: View) -> QueueScene:
         if _in_cycle(view, name)
     )
     lost: dict[str, int] = {name: count for name, count in sorted(waiting.items()) if name not in tree}
-    return QueueScene(entitlements.total, (*listed, *broken), lost)
+    return QueueScene(entitled.total, (*listed, *broken), lost)
 
 
 def _in_cycle(view: View, name: QueueName) -> bool:

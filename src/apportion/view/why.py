@@ -6,6 +6,7 @@ the one that the scheduler puts into the pod's event. A reader who may not see t
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,14 +16,16 @@ from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core import group_decision, group_turns, refusals
-from apportion.core.explanations import messages
+from apportion.core.evictions import room
+from apportion.core.evictions.running_groups import RunningGroups
+from apportion.core.explanations import explanation, messages
+from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from apportion.core.queues.turns import Turn
 from apportion.core.reasons import Code, Layer
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
-from apportion.view import not_admitted, rejections
+from apportion.view import not_admitted, queue_scene, rejections
 from apportion.view.pods import message_of
 from apportion.view.requests import Reading, read
 from apportion.view.view import View
@@ -135,19 +138,27 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
 def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusal:
     """The scheduler's decision, taken back at once."""
     group = Group.of(request, key=request.group_key)
+    advice: QueueAdvice | None = None
     if not request.gated and not view.queues.hidden:
         turn = group_turns.next_turn(view.fleet, _waiting_with(view, request))
-        refusal = turn if isinstance(turn, Refusal) else group_turns.stopped(view.fleet, turn)
-        if refusal is not None:
-            return refusal
-        assert isinstance(turn, Turn)
+        if isinstance(turn, Refusal):
+            return turn
+        entitled = queue_scene.entitlements(view)
+        advice = QueueAdvice(view.fleet, policy, entitled, lambda: RunningGroups(view.fleet, int(time.time())))
+        stopped = group_turns.stopped(view.fleet, turn)
+        if stopped is not None:
+            planned = advice.planned(turn.group) if stopped.code in room.CAN_HELP else None
+            return planned or explanation.worked_out(advice.stopped(turn.group)) or stopped
         if request.uid in turn.group.uids:
             group = turn.group
     mark = view.fleet.checkpoint()
     try:
-        return group_decision.decide(view.fleet, group, policy)
+        outcome = group_decision.decide(view.fleet, group, policy)
     finally:
         view.fleet.rollback(mark)
+    if isinstance(outcome, Statement) or advice is None or outcome.detail:
+        return outcome
+    return advice.planned(group) or explanation.worked_out(advice.without_place(group, outcome))
 
 
 def _waiting_with(view: View, request: Request) -> list[Request]:
