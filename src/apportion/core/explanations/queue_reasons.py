@@ -120,9 +120,13 @@ def _incomplete_words(parts: Sequence[Part]) -> str:
         sum(part.minimum - part.exist for part in whole),
         sum(part.minimum - part.exist for part in parts if part.subgroup),
     )
-    said = [f"the group needs {part.minimum} pods to start, and {part.exist} exist" for part in whole] + below
+    said = [f"the group needs {part.minimum} pods to start, and {_existing(part.exist)}" for part in whole] + below
     pods = "1 pod is missing" if missing == 1 else f"{missing} pods are missing"
     return f"{', '.join(said)}: {pods} from the minimum; create {'it' if missing == 1 else 'them'}, or reduce minMember"
+
+
+def _existing(count: int) -> str:
+    return "1 exists" if count == 1 else f"{count} exist"
 
 
 def _whose(name: QueueName) -> str:
