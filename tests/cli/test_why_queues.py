@@ -189,3 +189,22 @@ async def test_x01_q06_a_pod_whose_queue_is_at_its_share_is_told_where_it_stands
         standing = (await asked(cluster, "b2"))["queue"]
         assert (standing["used"], standing["fairShare"], standing["requested"]) == (1000, 1000, 1000)
         assert standing["nothingReclaimedBecause"] == "AtFairShare"
+
+
+async def test_x01_q06_a_pod_for_which_others_are_evicted_is_told_so(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1", gpus=1, mig=0, resources={GPU: "1"})
+    await queues(cluster, groups.queue("a"), groups.queue("b", gpus=1))
+    async with scheduling(cluster):
+        await pod(cluster, "a1", "a", terminationGracePeriodSeconds=600)
+        await cluster.bound("a1")
+    await pod(cluster, "b1", "b")
+    answer = await asked(cluster, "b1")
+    assert answer["sentence"] == f"{NOW}no node has room now; a place on n1 becomes free by evicting 1 pod."
+    await cluster.end_lease()
+    async with scheduling(cluster):
+        assert await told(cluster, "b1") == (
+            f"{NOW}a place on n1 is reserved for the pod, and 1 pod that was evicted for it is terminating."
+        )
+        await pod(cluster, "b2", "b")
+        assert "Queue b: 1 of a fair share of 1 GPU in use (quota 1)" in await told(cluster, "b2")

@@ -162,10 +162,12 @@ class Explanations:
 
     def _explanation(self, task: _Task) -> _Kept:
         found = self._kept.pop(task.key, None)
-        if _has_own_claims(task.group):  # they may have changed since, so that the pod speaks for the others no longer
-            first = self._backlog.first_of(task.key)
-            task.group = first.group if first is not None else task.group
+        first = self._backlog.first_of(task.key)
+        if first is not None and self._speaks_no_longer(task.group):
+            task.group = task.groups.get(first.key, first.group)
             found = found if found is not None and found.explanation.group is task.group else None
+        if found is not None and self._fleet.reserves_for(found.explanation.group.key):
+            found = None
         if found is None:
             metrics.EXPLANATIONS.inc()
             found = _Kept(self._begun(task.group))
@@ -173,6 +175,10 @@ class Explanations:
         if len(self._kept) > _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return found
+
+    def _speaks_no_longer(self, group: Group) -> bool:
+        """For the others of its class: its own volume claims may have changed, or a place is reserved for it by now."""
+        return _has_own_claims(group) or self._fleet.reserves_for(group.key)
 
     def _begun(self, group: Group) -> GroupExplanation:
         return GroupExplanation(self._fleet, group, self._policy)

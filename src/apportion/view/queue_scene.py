@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from apportion.apis import names
 from apportion.apis.identities import QueueName
+from apportion.core.evictions.nominations import reservation_key
 from apportion.core.queues.amounts import NOTHING, Amounts
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.queues.tree import Problem, Queue
@@ -53,7 +54,9 @@ def entitlements(view: View) -> Entitlements:
     for each in view.waiting:
         request, problem = each.reading
         ours = request is not None and request.scheduler_name in names.OUR_SCHEDULERS
-        if ours and request is not None and problem is None and not request.gated and not each.held:
+        if not ours or request is None or problem is not None or request.gated or each.held:
+            continue
+        if reservation_key(request, request.group_key) not in view.fleet.reservations:  # that is charged already
             found.demand.add(request)
     found.update()
     return found
