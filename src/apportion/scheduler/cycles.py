@@ -22,6 +22,7 @@ from apportion.core.evictions import room
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
+from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
 from apportion.core.operations import Evict, ObjectKind, Reserve
 from apportion.core.policies import Policy
@@ -49,7 +50,10 @@ GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 ROOM_SECONDS = 0.5  # between two attempts to make room for one class
 SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM})  # mostly
+RUNNING_SECONDS = 1.0  # how old the groups that run may be in an explanation
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
+
+_EXPLAINED = frozenset({Code.OVER_LIMIT, Code.OVER_QUOTA})  # reasons of queues whose remedy is worked out
 
 
 class Cycles:
@@ -71,12 +75,14 @@ class Cycles:
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy, self._consolidation = policy, consolidation
-        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now)
         self._changed = changed
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.entitlements = Entitlements(view.fleet)
+        self._running: tuple[float, RunningGroups] | None = None  # since when
+        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._running_groups)
+        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         self._reservations = Reservations(view, policy, now)
         self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
         backlog.on_change(self._demanded)
@@ -229,6 +235,8 @@ class Cycles:
             return  # pods above the minimum: tried again when the others are bound
         elif outcome is None:
             self._explanations.add(entry, group)
+        elif outcome.code in _EXPLAINED:
+            self._explanations.add(entry, group, outcome)
         else:
             self._refuse(entry, outcome)
 
@@ -247,12 +255,22 @@ class Cycles:
                 self._backlog.look_again(entry.key, self._no_room[alike])
                 continue
             running = running or RunningGroups(fleet, int(time.time()))
+            self._running = (now, running)
             statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
             if statement is None:
                 self._no_room[alike] = now + ROOM_SECONDS
             else:
                 self._room_made(entry, group, statement)
             await asyncio.sleep(0)
+
+    def _running_groups(self) -> RunningGroups:
+        """For explanations: those of the last cycle, if they are recent enough."""
+        now = self._now()
+        if self._running is None or now > self._running[0] + RUNNING_SECONDS:
+            self._running = (now, RunningGroups(self._view.fleet, int(time.time())))
+        else:
+            self._running[1].follow()
+        return self._running[1]
 
     def _room_made(self, entry: Waiting, group: Group, statement: Statement) -> None:
         self._view.assumptions.decided(statement)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from apportion.core import refusals
 from apportion.core.explanations import messages
 from apportion.core.explanations.group_explanation import GroupExplanation
+from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
@@ -25,6 +26,7 @@ from apportion.scheduler.events import Reporter
 PAUSE_SECONDS = 1.0  # between two explanations of one class
 _TOLD_PER_STEP = 20
 _MOST_KEPT = 32
+_MOST_TRIED = 16  # queues of one class for which changes of quotas are tried out
 
 
 @dataclass(eq=False)
@@ -35,6 +37,8 @@ class _Task:
     group: Group
     parked: Refusal
     not_before: float
+    stopped: bool = False  # by its queue
+    groups: dict[str, Group] = field(default_factory=dict)  # of its entries: the pods whose turn it was
     steps: Generator[None, None, None] | None = None
 
 
@@ -50,9 +54,16 @@ class Explanations:
     """Add groups that have no place, and `work` whenever there is time."""
 
     def __init__(
-        self, fleet: Fleet, policy: Policy, backlog: Backlog, reporter: Reporter, now: Callable[[], float]
+        self,
+        fleet: Fleet,
+        policy: Policy,
+        backlog: Backlog,
+        reporter: Reporter,
+        now: Callable[[], float],
+        advice: QueueAdvice | None = None,
     ) -> None:
         self._now = now
+        self._advice = advice
         self._fleet = fleet
         self._policy = policy
         self._backlog = backlog
@@ -66,16 +77,22 @@ class Explanations:
         """When there is something to do; None if there is nothing."""
         return min((task.not_before for task in self._queue), default=None)
 
-    def add(self, entry: Waiting, group: Group) -> None:
-        """These pods of it have no place: park it, and explain that when there is time."""
+    def add(self, entry: Waiting, group: Group, stopped: Refusal | None = None) -> None:
+        """These pods of it have no place, or its queue has `stopped` them: park it, and explain that when there is
+        time."""
         key = entry.class_on(self._fleet, group)
+        if stopped is not None:
+            first = group.members[0]
+            key = (stopped.layer, key, first.queue, first.preemptible)
         found = self._open.get(key)
         if found is None:
             kept = self._kept.get(key)
             not_before = kept.at + PAUSE_SECONDS if kept is not None else 0.0
-            found = _Task(key, group, refusals.unexplained(group.members[0]), not_before)
+            parked = stopped or refusals.unexplained(group.members[0])
+            found = _Task(key, group, parked, not_before, stopped is not None)
             self._open[key] = found
             self._queue.append(found)
+        found.groups[entry.key] = group
         self._backlog.park(entry, found.parked, key)
 
     def volumes_changed(self) -> None:
@@ -107,20 +124,31 @@ class Explanations:
         del self._open[task.key]  # who comes from now on saw a later fleet
         if refusal is None or self._backlog.refusal_of(task.key) is not task.parked:
             return
-        texts: dict[str, str] = {}  # by namespace: pods of a class can be in several
+        texts: dict[Hashable, str] = {}  # pods of a class can be in several namespaces and queues
         for number, entry in enumerate(self._backlog.explain(task.key, refusal), 1):
+            group = task.groups.get(entry.key, entry.group)
+            first = group.members[0]
+            kind = (first.namespace, first.queue, group.priority, first.preemptible)
+            text = texts.get(kind)
+            if text is None:
+                completed = yield from self._completed(task, group, refusal, tried=len(texts) < _MOST_TRIED)
+                text = texts[kind] = messages.of(completed, reader=first.namespace)
             if entry.stage is Stage.PARKED and entry.alike == task.key and self._backlog.get(entry.key) is entry:
                 for member in entry.group.members:
-                    reader = member.namespace
-                    text = texts.get(reader) or texts.setdefault(reader, messages.of(refusal, reader=reader))
                     self._reporter.waits(member, text)
             if number % _TOLD_PER_STEP == 0:
                 yield
 
+    def _completed(self, task: _Task, group: Group, refusal: Refusal, *, tried: bool) -> Generator[None, None, Refusal]:
+        """With what is to be said about the queue of this group."""
+        if self._advice is None or task.stopped:
+            return refusal
+        return (yield from self._advice.without_place(group, refusal, tried=tried))
+
     def _refusal(self, task: _Task) -> Generator[None, None, Refusal | None]:
         """None if nobody waits for it any more, or if there is a place after all: then its groups are woken anyway."""
         kept = self._explanation(task)
-        steps = kept.explanation.steps()
+        steps = self._advice.stopped(task.group) if task.stopped and self._advice else kept.explanation.steps()
         while True:
             if self._backlog.refusal_of(task.key) is not task.parked:
                 return None
@@ -134,10 +162,12 @@ class Explanations:
 
     def _explanation(self, task: _Task) -> _Kept:
         found = self._kept.pop(task.key, None)
-        if _has_own_claims(task.group):  # they may have changed since, so that the pod speaks for the others no longer
-            first = self._backlog.first_of(task.key)
-            task.group = first.group if first is not None else task.group
+        first = self._backlog.first_of(task.key)
+        if first is not None and self._speaks_no_longer(task.group):
+            task.group = task.groups.get(first.key, first.group)
             found = found if found is not None and found.explanation.group is task.group else None
+        if found is not None and self._fleet.reserves_for(found.explanation.group.key):
+            found = None
         if found is None:
             metrics.EXPLANATIONS.inc()
             found = _Kept(self._begun(task.group))
@@ -145,6 +175,10 @@ class Explanations:
         if len(self._kept) > _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return found
+
+    def _speaks_no_longer(self, group: Group) -> bool:
+        """For the others of its class: its own volume claims may have changed, or a place is reserved for it by now."""
+        return _has_own_claims(group) or self._fleet.reserves_for(group.key)
 
     def _begun(self, group: Group) -> GroupExplanation:
         return GroupExplanation(self._fleet, group, self._policy)

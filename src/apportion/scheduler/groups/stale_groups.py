@@ -87,8 +87,7 @@ class StaleGroups:
     def _report(self, statement: Statement, result: CommitResult) -> None:
         planned = [each for each in statement.operations if isinstance(each, Evict)]
         evicted = [each for each in planned if each.confirmed_by in result.existing]
-        for operation in evicted:
-            self._reporter.evicted(operation)
+        self._reporter.evicted(evicted)
         text = f"{planned[0].reason}; {len(evicted)} of {len(planned)} pods are evicted"
         if not result.complete:
             text += f", the others later: {result.reason}"
