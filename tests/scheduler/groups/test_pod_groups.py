@@ -180,12 +180,16 @@ async def test_q11_a_row_that_changes_counts_for_pods_that_wait(gangs: Gangs) ->
     await two_gpus(gangs)
     await gangs.config(ownerKinds=[TRAINING_ROW])
     async with scheduling(gangs.cluster):
-        owner = await gangs.owner("fit", 2, kind=TRAININGS)
-        await gangs.client.patch(TRAININGS, "fit", {"spec": {"least": 1}}, namespace="default")
-        await gangs.pod("fit-0", owner)
+        owner = await gangs.owner("fit", 3, kind=TRAININGS)
+        await gangs.client.patch(TRAININGS, "fit", {"spec": {"least": 2}}, namespace="default")
+        for number in range(2):
+            await gangs.pod(f"fit-{number}", owner)
         await gangs.cluster.waits("fit-0")
+        await gangs.pod_group(3)
         await gangs.config(ownerKinds=[TRAINING_ROW | {"minimum": {"paths": ["spec.least"]}}])
-        await gangs.cluster.bound("fit-0")
+        await gangs.cluster.bound("fit-0", "fit-1")
+        made = await gangs.pod_group(2)
+        assert await gangs.named_group("fit-0") == made["metadata"]["name"]
 
 
 @pytest.mark.parametrize("after", [False, True])

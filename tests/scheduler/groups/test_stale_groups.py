@@ -110,14 +110,29 @@ async def test_q09_the_next_leader_knows_since_when(gangs: Gangs) -> None:
         await gangs.cluster.delete("g-2")
         since = (await below(gangs))["lastTransitionTime"]
     await gangs.cluster.end_lease()
-    # As if that leader had led for a minute.
+    assert since > await below_since_a_minute(gangs)
+    async with scheduling(gangs.cluster, stale_group_seconds=60):
+        await leaving(gangs, "g-0", "g-1")
+
+
+async def below_since_a_minute(gangs: Gangs) -> str:
+    """As if an earlier leader had said so."""
     long_ago = clock.timestamp(datetime.now(UTC) - timedelta(seconds=61))
-    assert since > long_ago
     condition = {"type": "BelowMinimum", "status": "True", "lastTransitionTime": long_ago}
     patch = {"status": {"conditions": [condition]}}
     await gangs.client.patch(kinds.POD_GROUPS, "g", patch, namespace="default", subresource="status")
-    async with scheduling(gangs.cluster, stale_group_seconds=60):
-        await leaving(gangs, "g-0", "g-1")
+    return long_ago
+
+
+async def test_q09_a_group_that_finishes_while_nobody_leads_is_not_evicted(gangs: Gangs) -> None:
+    async with scheduling(gangs.cluster):
+        await running_gang(gangs)
+    await gangs.cluster.end_lease()
+    await gangs.cluster.set_phase("g-2", "Succeeded")
+    await below_since_a_minute(gangs)
+    async with scheduling(gangs.cluster):
+        await gangs.pass_time(4)
+        assert not (await gangs.cluster.get("g-0")).metadata.deleting
 
 
 async def test_q09_what_a_budget_forbids_is_tried_again(gangs: Gangs) -> None:
