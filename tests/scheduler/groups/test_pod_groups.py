@@ -7,6 +7,7 @@ import pytest
 from apportion.apis import kinds, names
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
+from apportion.scheduler.groups import pod_groups
 from tests.builders import groups
 from tests.scheduler.cluster import scheduling, until
 from tests.scheduler.groups.gangs import LEADER_WORKER_SETS, TRAININGS, Gangs
@@ -80,6 +81,39 @@ async def test_q11_a_pod_group_of_a_user_is_left_alone(gangs: Gangs) -> None:
     assert "labels" not in found["metadata"]
 
 
+async def test_q11_a_pod_group_of_a_user_is_left_alone_even_under_the_name_of_ours(gangs: Gangs) -> None:
+    await two_gpus(gangs)
+    async with scheduling(gangs.cluster):
+        owner = await gangs.owner("train", 2)
+        theirs = groups.pod_group(f"pg-train-{owner['metadata']['uid']}-0", 1)
+        await gangs.client.create(kinds.POD_GROUPS, theirs)
+        for number in range(2):
+            await gangs.pod(f"train-{number}", owner)
+        await gangs.cluster.bound("train-0", "train-1")
+        await gangs.pass_time()
+        (found,) = await gangs.pod_groups()
+    assert found["spec"] == {"minMember": 1}
+    assert "labels" not in found["metadata"]
+
+
+async def test_q11_a_pod_group_that_has_lost_its_pods_is_removed(gangs: Gangs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_groups, "EMPTY_SECONDS", 1.0)
+    await two_gpus(gangs)
+    async with scheduling(gangs.cluster):
+        await gangs.gang("train", 2)
+        await gangs.cluster.bound("train-0", "train-1")
+        await gangs.pod_group(2)
+        await gangs.cluster.delete("train-0")
+        await gangs.pass_time(2)
+        await gangs.pod_group(2)
+        await gangs.cluster.delete("train-1")
+
+        async def removed() -> bool:
+            return not await gangs.pod_groups()
+
+        await until(removed)
+
+
 async def test_q11_single_pods_get_pod_groups_only_if_the_config_says_so(gangs: Gangs) -> None:
     await gangs.cluster.node("n1", gpus=3, mig=0, resources={names.NVIDIA_GPU: "3"})
     async with scheduling(gangs.cluster):
@@ -146,12 +180,16 @@ async def test_q11_a_row_that_changes_counts_for_pods_that_wait(gangs: Gangs) ->
     await two_gpus(gangs)
     await gangs.config(ownerKinds=[TRAINING_ROW])
     async with scheduling(gangs.cluster):
-        owner = await gangs.owner("fit", 2, kind=TRAININGS)
-        await gangs.client.patch(TRAININGS, "fit", {"spec": {"least": 1}}, namespace="default")
-        await gangs.pod("fit-0", owner)
+        owner = await gangs.owner("fit", 3, kind=TRAININGS)
+        await gangs.client.patch(TRAININGS, "fit", {"spec": {"least": 2}}, namespace="default")
+        for number in range(2):
+            await gangs.pod(f"fit-{number}", owner)
         await gangs.cluster.waits("fit-0")
+        await gangs.pod_group(3)
         await gangs.config(ownerKinds=[TRAINING_ROW | {"minimum": {"paths": ["spec.least"]}}])
-        await gangs.cluster.bound("fit-0")
+        await gangs.cluster.bound("fit-0", "fit-1")
+        made = await gangs.pod_group(2)
+        assert await gangs.named_group("fit-0") == made["metadata"]["name"]
 
 
 @pytest.mark.parametrize("after", [False, True])

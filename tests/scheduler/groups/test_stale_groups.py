@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from apportion.apis import kinds, names
 from apportion.cluster import clock
+from apportion.cluster.transport import HttpRequest, Response
 from tests.builders import groups
 from tests.scheduler.cluster import scheduling, until
 from tests.scheduler.groups.gangs import Gangs, Json
+from tests.scheduler.test_crashes import Onwards, Proxy
 
 GROUP = {names.POD_GROUP: "g"}
 
@@ -106,14 +110,29 @@ async def test_q09_the_next_leader_knows_since_when(gangs: Gangs) -> None:
         await gangs.cluster.delete("g-2")
         since = (await below(gangs))["lastTransitionTime"]
     await gangs.cluster.end_lease()
-    # As if that leader had led for a minute.
+    assert since > await below_since_a_minute(gangs)
+    async with scheduling(gangs.cluster, stale_group_seconds=60):
+        await leaving(gangs, "g-0", "g-1")
+
+
+async def below_since_a_minute(gangs: Gangs) -> str:
+    """As if an earlier leader had said so."""
     long_ago = clock.timestamp(datetime.now(UTC) - timedelta(seconds=61))
-    assert since > long_ago
     condition = {"type": "BelowMinimum", "status": "True", "lastTransitionTime": long_ago}
     patch = {"status": {"conditions": [condition]}}
     await gangs.client.patch(kinds.POD_GROUPS, "g", patch, namespace="default", subresource="status")
-    async with scheduling(gangs.cluster, stale_group_seconds=60):
-        await leaving(gangs, "g-0", "g-1")
+    return long_ago
+
+
+async def test_q09_a_group_that_finishes_while_nobody_leads_is_not_evicted(gangs: Gangs) -> None:
+    async with scheduling(gangs.cluster):
+        await running_gang(gangs)
+    await gangs.cluster.end_lease()
+    await gangs.cluster.set_phase("g-2", "Succeeded")
+    await below_since_a_minute(gangs)
+    async with scheduling(gangs.cluster):
+        await gangs.pass_time(4)
+        assert not (await gangs.cluster.get("g-0")).metadata.deleting
 
 
 async def test_q09_what_a_budget_forbids_is_tried_again(gangs: Gangs) -> None:
@@ -145,3 +164,24 @@ async def test_q09_a_gang_of_an_owner_is_evicted_too(gangs: Gangs) -> None:
         await leaving(gangs, "train-0")
         made = await gangs.pod_group(2)
         await gangs.event("PodGroup", made["metadata"]["name"], "StaleJob", "1 of at least 2 pods run")
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_q09_a_leader_that_dies_while_it_evicts_leaves_the_rest_to_the_next(gangs: Gangs, *, after: bool) -> None:
+    proxy = _Cut(after=after)
+    async with scheduling(gangs.cluster, gangs.cluster.wire(proxy), stale_group_seconds=0):
+        await running_gang(gangs)
+        await gangs.cluster.delete("g-2")
+        await proxy.dead.wait()
+    await gangs.cluster.end_lease()
+    async with scheduling(gangs.cluster, stale_group_seconds=0):
+        await leaving(gangs, "g-0", "g-1")
+
+
+class _Cut(Proxy):
+    """Dies when it evicts a pod."""
+
+    async def __call__(self, request: HttpRequest, onwards: Onwards) -> Response:
+        if request.path.endswith("/eviction"):
+            self.cut_at = len(self.calls)
+        return await super().__call__(request, onwards)
