@@ -15,6 +15,7 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
+from apportion.scheduler import waiting_metrics
 from apportion.scheduler.advice import Advice
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.commits import Committer
@@ -101,6 +102,7 @@ class Leader:
             self._advice.run(),
             self._cycles.run(),
             self._queue_statuses.run(),
+            waiting_metrics.run(self.view, self.backlog),
             self._sweep(),
         ]
 
