@@ -38,9 +38,9 @@ async def test_q12_queues_shows_the_tree_with_use_shares_conditions_and_who_wait
     assert out.startswith("2 GPUs in 4 queues\n")
     assert "\x1b" not in out
     rows = {line[0]: line[2:] for line in lines if len(line) > 9}
-    assert rows["department"] == ["2", "1.75", "1.5", "-", "1", "100", "2", "0", "OverQuota,", "Oversubscribed"]
-    assert rows["a"] == ["2", "2", "2", "-", "1", "200", "2", "0"]
-    assert rows["b"] == ["0", "0.25", "0", "-", "1", "100", "0", "1"]
+    assert rows["department"] == ["2", "1.75", "1.5", "-", "2", "0", "1", "100", "OverQuota,", "Oversubscribed"]
+    assert rows["a"] == ["2", "2", "2", "-", "2", "0", "1", "200"]
+    assert rows["b"] == ["0", "0.25", "0", "-", "0", "1", "1", "100"]
     assert "\n  a " in out, "indented below its parent"
     assert "department: 2 of a quota of 1.5 GPUs in use" in out
     assert "orphan: its parent queue missing does not exist: create it" in out

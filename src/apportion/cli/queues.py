@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from apportion.view.queue_scene import QueueScene, ShownQueue
 
 PLAIN_WIDTH = 160
-WIDE = 110  # columns from which there is room for bars
+WIDE = 120  # columns of a terminal from which there is room for everything
 BAR = 16  # characters
 
 
@@ -52,7 +52,7 @@ def command(
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH, no_color=True, highlight=False)
     unicode = drawing.glyphs(console) is drawing.UNICODE
-    for part in picture(scene, resource, unicode=unicode, bars=console.width >= WIDE):
+    for part in picture(scene, resource, unicode=unicode, wide=console.width >= WIDE):
         console.print(part)
 
 
@@ -68,31 +68,36 @@ async def _read(kubeconfig: Path | None) -> QueueScene:
         return queue_scene(view)
 
 
-def picture(scene: QueueScene, resource: str, *, unicode: bool = True, bars: bool = True) -> list[Table | Text]:
+def picture(scene: QueueScene, resource: str, *, unicode: bool = True, wide: bool = True) -> list[Table | Text]:
     from apportion.core.queues import quantities
 
     number = ("gpu", "cpu", "memory").index(resource)
     title = f"{quantities.said(resource, scene.total[number])} in {_many(len(scene.queues), 'queue')}"
+    amounts = ["USED", "FAIR SHARE", "QUOTA", "LIMIT", "RUNNING", "PENDING"]
+    headings = ["QUEUE", "", *amounts, "WEIGHT", "PRIORITY", "CONDITIONS"] if wide else ["QUEUE", *amounts]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("QUEUE", ""):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("USED", "FAIR SHARE", "QUOTA", "LIMIT", "WEIGHT", "PRIORITY", "RUNNING", "PENDING"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("CONDITIONS")
+    for heading in headings:
+        left = heading in {"QUEUE", "", "CONDITIONS"}
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for each in scene.queues:
         allowance = each.queue.allowances[number]
         used, share = each.used[number], each.share[number]
+        bar = [_bar(used, share, scene.total[number], unicode=unicode)] if wide else []
+        conditions = ", ".join(condition.type for condition in each.conditions)
+        more: list[str | Text] = [
+            f"{float(allowance.weight):g}",
+            str(each.queue.priority),
+            Text(conditions, style="yellow"),
+        ]
         table.add_row(
             "  " * each.depth + each.name,
-            _bar(used, share, scene.total[number], unicode=unicode) if bars else "",
+            *bar,
             quantities.number(resource, used),
             quantities.number(resource, share),
             *("-" if amount < 0 else quantities.number(resource, amount) for amount in allowance[:2]),
-            f"{float(allowance.weight):g}",
-            str(each.queue.priority),
             str(each.running),
             Text(str(each.waiting), style="yellow" if each.waiting else ""),
-            Text(", ".join(condition.type for condition in each.conditions), style="yellow"),
+            *(more if wide else []),
         )
     notes = [Text(note, style="yellow") for note in _notes(scene)]
     return [Text(title, style="bold"), table, *([Text(), *notes] if notes else [])]

@@ -133,6 +133,8 @@ class Explanations:
             if text is None:
                 completed = yield from self._completed(task, group, refusal, tried=len(texts) < _MOST_TRIED)
                 text = texts[kind] = messages.of(completed, reader=first.namespace)
+                if len(texts) == 1 and self._backlog.refusal_of(task.key) is refusal:
+                    self._backlog.explain(task.key, completed)  # its layer: a gang can be too large for the cluster
             if entry.stage is Stage.PARKED and entry.alike == task.key and self._backlog.get(entry.key) is entry:
                 for member in entry.group.members:
                     self._reporter.waits(member, text)

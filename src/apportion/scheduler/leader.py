@@ -16,6 +16,7 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
+from apportion.scheduler import waiting_metrics
 from apportion.scheduler.advice import Advice
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.budget_check import BudgetCheck
@@ -152,6 +153,7 @@ class Leader:
             self._pod_groups.run(),
             self._group_statuses.run(),
             self._stale_groups.run(),
+            waiting_metrics.run(self.view, self.backlog),
             self._sweep(),
         ]
 

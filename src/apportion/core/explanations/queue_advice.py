@@ -24,7 +24,8 @@ from apportion.core.group_turns import needed, still_needed
 from apportion.core.groups import Group
 from apportion.core.operations import Evict, Reserve
 from apportion.core.policies import Policy
-from apportion.core.queues import gates
+from apportion.core.queues import gates, raises
+from apportion.core.queues.amounts import RESOURCES
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal, Remedy
@@ -96,12 +97,26 @@ class QueueAdvice:
             return replace(refusal, remedy=Remedy(remedies.QUOTA, raises=quota_remedies.passing(fleet, group)))
         if nowhere.detail:
             return refusal
-        completed = yield from self.without_place(group, nowhere)
+        completed = yield from self._if_it_passed(group, nowhere)
         remedy = completed.remedy
-        if remedy is not None and remedy.kind not in _OF_POD:
+        if remedy is not None:
             remedy = self._with_raises(group, nowhere, remedy)
         besides = completed.remark or "Besides, no node has room for it now."
         return replace(refusal, remedy=remedy, remark=besides)
+
+    def _if_it_passed(self, group: Group, nowhere: Refusal) -> Generator[None, None, Refusal]:
+        """The completed refusal, as it would be if no gate were in the way."""
+        accounts = self._fleet.accounts
+        raised = raises.applied(accounts.tree, quota_remedies.passing(self._fleet, group))
+        steps = self.without_place(group, nowhere)
+        while True:
+            with quota_remedies.assumed(accounts, raised):
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    refusal: Refusal = end.value
+                    return refusal
+            yield
 
     def _nowhere(self, group: Group) -> Generator[None, None, Refusal | None]:
         """Why the group would have no place if its queue let it pass; None if it would have one."""
@@ -182,7 +197,12 @@ class QueueAdvice:
             key = (each.queue, each.gate, each.resource)
             if key not in known or known[key].after < each.after:
                 known[key] = each
-        return replace(remedy, raises=tuple(known.values()))
+        queues = self._fleet.accounts.tree.queues
+        found = (
+            each._replace(before=getattr(queues[each.queue].allowances[RESOURCES.index(each.resource)], each.gate))
+            for each in known.values()
+        )
+        return replace(remedy, raises=tuple(found))
 
 
 class _Anybody:

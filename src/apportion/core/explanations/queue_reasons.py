@@ -64,10 +64,11 @@ def fault_of(tree: QueueTree, name: QueueName) -> str:
             )
         case Problem.NO_PARENT:
             top = tree.queues[tree.path(name)[-1]]
-            whose = "its parent queue" if top.name == name else f"the parent of queue {top.name}, queue"
+            own = top.name == name
+            parent = f"its parent queue {top.parent}" if own else f"queue {top.parent}, the parent of queue {top.name},"
             if top.parent in tree.invalid:
-                return f"{whose} {top.parent} is invalid: {tree.invalid[top.parent]}"
-            return f"{whose} {top.parent} does not exist: create it, or change spec.parentQueue of queue {top.name}"
+                return f"{parent} is invalid: {tree.invalid[top.parent]}"
+            return f"{parent} does not exist: create it, or change spec.parentQueue of queue {top.name}"
         case _:
             return ""
 

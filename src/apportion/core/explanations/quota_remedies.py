@@ -61,7 +61,7 @@ def reclaiming(
             continue
         tried = raised
         yield
-        with _assumed(accounts, raises.applied(tree, raised)):
+        with assumed(accounts, raises.applied(tree, raised)):
             if _reclaims(fleet, group, policy, running(), shares.compute(accounts.tree, total, demand)):
                 return Remedy(remedies.QUOTA, raises=raised)
     return None
@@ -133,7 +133,7 @@ def _reclaims(fleet: Fleet, group: Group, policy: Policy, running: RunningGroups
 
 
 @contextmanager
-def _assumed(accounts: Accounts, tree: QueueTree) -> Iterator[None]:
+def assumed(accounts: Accounts, tree: QueueTree) -> Iterator[None]:
     """A block in which quotas are other ones. The queues are the same, so what they use does not change."""
     before, accounts.tree = accounts.tree, tree
     try:
