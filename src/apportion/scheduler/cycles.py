@@ -18,7 +18,7 @@ from apportion.apis.request import Request
 from apportion.cluster import errors
 from apportion.core import existing_claims, group_decision, group_turns, refusals
 from apportion.core.cluster_changes import Change, Happened
-from apportion.core.evictions import room
+from apportion.core.evictions import room, stale_groups
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
@@ -282,13 +282,8 @@ class Cycles:
 
     async def _clear(self, entry: Waiting, statement: Statement) -> None:
         """Evict for a group; it is bound once its place is free."""
-        evictions = [operation for operation in statement.operations if isinstance(operation, Evict)]
-        for eviction in evictions:
-            log.info("pod %s on node %s is evicted: %s", eviction.request.key, eviction.node, eviction.reason)
-        result = await self._committer.commit(statement)
-        self._reporter.evicted([each for each in evictions if each.confirmed_by in result.existing])
+        result = await self._evict(statement)
         if result.complete:
-            self._view.assumptions.written(statement)
             return
         log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
         self._remember_refused(result)
@@ -331,6 +326,8 @@ class Cycles:
     def _refuse(self, entry: Waiting, refusal: Refusal) -> None:
         """No node has a part in it, so there is nothing to work out."""
         self._backlog.park(entry, refusal)
+        if refusal.code is not Code.MAKING_ROOM:
+            self._reservations.give_up(entry.key)
         text = messages.of(refusal)
         for member in entry.group.members:
             self._reporter.waits(member, text, soon_over=refusal.code in SOON_OVER)
@@ -348,9 +345,45 @@ class Cycles:
         else:
             self._undo(statement, result)
         self._backlog.finished(entry, failed=BindResult.FAILED in result.pods.values())
+        self._complete_or_give_back(entry, statement, result)
         bound = {uid for uid, how in result.pods.items() if how is BindResult.BOUND}
         self._log_placed(entry, statement, bound)
         self._reporter.placed(statement, bound)
+
+    def _complete_or_give_back(self, entry: Waiting, statement: Statement, result: CommitResult) -> None:
+        """If a part of a gang is bound and less than its minimum: the others keep their places for the next attempts,
+        and after the last one the part is evicted."""
+        failed = [bind for bind in statement.binds if result.pods[bind.uid] is BindResult.FAILED]
+        if not failed:
+            return
+        why = f"pod {failed[0].request.name} could not be bound"
+        back = stale_groups.given_back(self._view.fleet, statement.group.key, why)
+        if back is None:
+            return
+        if entry.attempts < GIVE_UP_AFTER:
+            for bind in failed:
+                self._reservations.hold(bind.request, bind.node)
+            return
+        self._reservations.give_up(entry.key)
+        back.apply(self._view.fleet)
+        self._view.assumptions.decided(back)
+        self._spawn(self._evict_all(back))
+
+    async def _evict(self, statement: Statement) -> CommitResult:
+        """Write a statement that evicts, and tell who was evicted."""
+        evictions = [operation for operation in statement.operations if isinstance(operation, Evict)]
+        for eviction in evictions:
+            log.info("pod %s on node %s is evicted: %s", eviction.request.key, eviction.node, eviction.reason)
+        result = await self._committer.commit(statement)
+        self._reporter.evicted([each for each in evictions if each.confirmed_by in result.existing])
+        if result.complete:
+            self._view.assumptions.written(statement)
+        return result
+
+    async def _evict_all(self, statement: Statement) -> None:
+        result = await self._evict(statement)
+        if not result.complete:
+            self._view.assumptions.undo(statement, result.existing)
 
     def _log_placed(self, entry: Waiting, statement: Statement, bound: set[PodUID]) -> None:
         for bind in statement.binds:

@@ -38,7 +38,10 @@ class QueueStatuses:
             await asyncio.sleep(PASS_SECONDS)
             self._entitlements.update()
             queue_metrics.update(self._view.fleet.accounts, self._entitlements.shares)
-            await self._write()
+            try:
+                await self._write()
+            except errors.ClusterError as error:  # the next pass finds out what is still to be written
+                log.warning("the status of queues could not be written: %s", error)
 
     async def _write(self) -> None:
         written = 0

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from apportion.apis import names
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.request import Request
 from apportion.core import refusals
 from apportion.core.cluster_changes import Happened
 from apportion.core.evictions import lost_places, nominations
@@ -51,12 +52,25 @@ class Reservations:
         if key is not None:
             self._release(key)
 
+    def hold(self, request: Request, node: NodeName) -> None:
+        """For a pod that could not be bound there, until it is tried again."""
+        fleet = self._view.fleet
+        found = nominations.reserve_again(fleet, request, node, self._policy)
+        if found is not None and found.key not in fleet.reservations:
+            fleet.reserve(found)
+            self._of_pods[request.uid] = found.key
+
     def withdrawn(self, reserved: Iterable[Reserve]) -> None:
         """They were not kept: whatever the cluster has shown of them meanwhile does not count."""
         for operation in reserved:
             self._of_pods.pop(operation.request.uid, None)
             self._view.assumptions.drop(operation)
             self._view.fleet.release_reservation(operation.reservation.key)
+
+    def give_up(self, group: str) -> None:
+        """The group cannot have its turn: its places are for others."""
+        for reservation in self._view.fleet.reservations_for(group):
+            self._release(reservation.key)
 
     def waits(self, group: Group) -> Refusal | None:
         """What a group with a reserved place waits for; None if nothing is in its way there, so it has to have

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
 from apportion.scheduler import leader
-from tests.scheduler.cluster import ApiCluster, Wire, scheduling, until
+from tests.scheduler.cluster import ApiCluster, scheduling, until
 from tests.scheduler.queues.workloads import NAMESPACE, Life, clear, gpu_node, gpu_pod, queue, running
 
 Onwards = Callable[[], Awaitable[Response]]

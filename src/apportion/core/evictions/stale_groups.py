@@ -25,6 +25,16 @@ def evictions(fleet: Fleet, now: int, grace: int) -> list[Statement]:
     ]
 
 
+def given_back(fleet: Fleet, key: str, why: str) -> Statement | None:
+    """What runs of a group whose minimum could not be started; None if nothing runs, or enough does."""
+    gang = fleet.gangs.get(key)
+    pods = below_minimum(fleet, key) if gang is not None else []
+    if gang is None or not pods:
+        return None
+    reason = f"{why}, so the group is below its minimum: {_lacking(gang, pods)}"
+    return Statement(Group.of(*pods, key=key), tuple(Evict(pod, fleet.pod_nodes[pod.uid], reason) for pod in pods))
+
+
 def below_minimum(fleet: Fleet, key: str) -> list[Request]:
     """The pods of a group that run without its minimum; empty if nothing runs, or enough does."""
     gang = fleet.gangs[key]
