@@ -31,7 +31,7 @@ def given_back(fleet: Fleet, key: str, why: str) -> Statement | None:
     pods = below_minimum(fleet, key) if gang is not None else []
     if gang is None or not pods:
         return None
-    reason = f"{why}, so the group is below its minimum: {_lacking(gang, pods)}"
+    reason = f"{why}, so the group is below its minimum: {lacking(gang, pods)}"
     return Statement(Group.of(*pods, key=key), tuple(Evict(pod, fleet.pod_nodes[pod.uid], reason) for pod in pods))
 
 
