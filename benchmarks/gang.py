@@ -2,8 +2,8 @@
 
 500 nodes with 8 GPUs each, all in use by pods of one queue; they end as soon as they are evicted. Then 400 pods of one
 GPU are created in another queue, which must run together. Measured is the time from the first creation to the last
-binding that a watcher sees. The script knows everything beforehand: for each pod it sends what the scheduler sends up to
-the binding (the nominated node, the eviction), many pods at once. Events follow later. Runs alternate.
+binding that a watcher sees. The script knows everything beforehand: for each pod it sends what the scheduler sends up
+to the binding (the nominated node, the eviction), many pods at once. Events follow later. Runs alternate.
 
     python -m benchmarks.gang [--runs 3] [--nodes 500] [--pods 400] [-o json]
 """
