@@ -128,7 +128,8 @@ class PodGroups:
             await self._client.create(POD_GROUPS, _body(wanted), into=Bare)
         except errors.AlreadyExists:  # the informer will show it
             return AGAIN_SECONDS
-        except errors.NotFound:  # its namespace or its kind is gone
+        except (errors.NotFound, errors.Invalid) as error:  # its namespace is gone, or it has too many subgroups
+            log.warning("PodGroup %s/%s cannot be created: %s", wanted.namespace, wanted.name, error)
             return None
         log.info("PodGroup %s/%s created: minMember %d", wanted.namespace, wanted.name, wanted.minimum)
         return None
@@ -140,6 +141,9 @@ class PodGroups:
         try:
             await self._client.patch(POD_GROUPS, wanted.name, patch, namespace=wanted.namespace)
         except (errors.NotFound, errors.Conflict):  # gone, or another one of its name: the informer will show it
+            return
+        except errors.Invalid as error:
+            log.warning("PodGroup %s/%s cannot be changed: %s", wanted.namespace, wanted.name, error)
             return
         log.info("PodGroup %s/%s changed: minMember %d", wanted.namespace, wanted.name, wanted.minimum)
 
