@@ -93,6 +93,7 @@ async def test_q11_a_pod_group_of_a_user_is_left_alone_even_under_the_name_of_ou
         await gangs.cluster.bound("train-0", "train-1")
         await gangs.pass_time()
         (found,) = await gangs.pod_groups()
+        assert await gangs.named_group("train-0") == "", "it would be in the group of the user then"
     assert found["spec"] == {"minMember": 1}
     assert "labels" not in found["metadata"]
 
