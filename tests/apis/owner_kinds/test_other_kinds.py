@@ -269,7 +269,9 @@ def test_q11_paths_lead_to_values(path: str, found: list[object]) -> None:
 
 def test_q11_a_row_that_cannot_be_used_does_not_stop_the_others() -> None:
     good = {"group": "example.com", "kind": "Training"}
-    found, problems = table.shipped().extended_by([{"group": "example.com"}, good, "no row", good])
+    pods = {"group": "", "kind": "Pod"}
+    found, problems = table.shipped().extended_by([{"group": "example.com"}, good, "no row", good, pods])
     assert ("example.com", "Training") in found
-    assert [problem.field for problem in problems] == ["ownerKinds[0]", "ownerKinds[2]", "ownerKinds[3].kind"]
+    fields = ["ownerKinds[0]", "ownerKinds[2]", "ownerKinds[3].kind", "ownerKinds[4].kind"]
+    assert [problem.field for problem in problems] == fields
     assert all(problem.code == "InvalidOwnerKind" for problem in problems)

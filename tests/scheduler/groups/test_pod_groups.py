@@ -14,6 +14,7 @@ from tests.scheduler.groups.gangs import LEADER_WORKER_SETS, TRAININGS, Gangs
 from tests.scheduler.test_crashes import Onwards, Proxy
 
 TRAINING_ROW = {"group": "example.com", "kind": "Training", "minimum": {"paths": ["spec.pods"]}}
+BAD_ROW = {"group": "example.com", "kind": "Other", "minimun": {"paths": ["spec.pods"]}}
 
 
 async def two_gpus(gangs: Gangs) -> None:
@@ -92,6 +93,7 @@ async def test_q11_a_pod_group_of_a_user_is_left_alone_even_under_the_name_of_ou
         await gangs.cluster.bound("train-0", "train-1")
         await gangs.pass_time()
         (found,) = await gangs.pod_groups()
+        assert await gangs.named_group("train-0") == "", "it would be in the group of the user then"
     assert found["spec"] == {"minMember": 1}
     assert "labels" not in found["metadata"]
 
@@ -144,6 +146,7 @@ async def test_q11_single_pods_get_pod_groups_only_if_the_config_says_so(gangs: 
             {"apiVersion": "v1", "kind": "Pod", "name": "after", "uid": uid}
         ]
         await gangs.config(everyPod=False)
+        await gangs.pass_time()
         await gangs.pod("last")
         await gangs.cluster.bound("last")
         assert await gangs.named_group("last") == ""
@@ -153,8 +156,8 @@ async def test_q11_a_further_kind_is_a_row_in_the_config(gangs: Gangs) -> None:
     await two_gpus(gangs)
     async with scheduling(gangs.cluster):
         owner = await gangs.owner("fit", 2, kind=TRAININGS)
-        await gangs.config(ownerKinds=[TRAINING_ROW])
-        await gangs.pass_time()  # until the Config is observed, pods of an unknown kind are groups of one
+        await gangs.config(ownerKinds=[TRAINING_ROW, BAD_ROW])
+        await gangs.event("Config", names.KAI_CONFIG_OBJECT, "InvalidOwnerKind")  # it is observed
         await gangs.pod("fit-0", owner)
         assert "minimum" in await gangs.cluster.waits("fit-0")
         await gangs.pod("fit-1", owner)
@@ -165,8 +168,7 @@ async def test_q11_a_further_kind_is_a_row_in_the_config(gangs: Gangs) -> None:
 
 async def test_q11_a_row_that_cannot_be_used_is_told_and_the_others_count(gangs: Gangs) -> None:
     await two_gpus(gangs)
-    bad = {"group": "example.com", "kind": "Other", "minimun": {"paths": ["spec.pods"]}}
-    await gangs.config(ownerKinds=[bad, TRAINING_ROW])
+    await gangs.config(ownerKinds=[BAD_ROW, TRAINING_ROW])
     async with scheduling(gangs.cluster):
         owner = await gangs.owner("fit", 2, kind=TRAININGS)
         await gangs.pod("fit-0", owner)

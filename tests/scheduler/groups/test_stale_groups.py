@@ -65,13 +65,13 @@ async def test_q09_a_group_below_its_minimum_is_evicted_whole_with_the_reason(ga
 
 
 async def test_q09_a_group_whose_minimum_is_there_again_stays(gangs: Gangs) -> None:
-    async with scheduling(gangs.cluster, stale_group_seconds=4):
+    async with scheduling(gangs.cluster, stale_group_seconds=8):
         await running_gang(gangs)
         await gangs.cluster.delete("g-2")
         await below(gangs)
         await gangs.pod("again", annotations=GROUP)
         await gangs.cluster.bound("again")
-        await gangs.pass_time(5)
+        await gangs.pass_time(8)
         assert not (await gangs.cluster.get("g-0")).metadata.deleting
         status = await gangs.status("g")
         assert [(each["type"], each["status"]) for each in status["conditions"]] == [("BelowMinimum", "False")]

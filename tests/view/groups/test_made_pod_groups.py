@@ -109,6 +109,15 @@ async def test_q11_what_a_pod_group_for_an_owner_says(made: Followed) -> None:
     assert found.gang
 
 
+async def test_q11_a_label_that_means_nothing_is_not_copied(made: Followed) -> None:
+    owner = await ray_cluster(made)
+    await made.pod("a", owner=owner, labels={names.PREEMPTIBILITY_LABEL: "perhaps"})
+    request = await made.read("a")
+    found = owned_groups.owned_group(made.view.groups, made.view.pods, request.group_key)
+    assert found is not None
+    assert found.preemptibility == ""
+
+
 # Below the minimum
 
 

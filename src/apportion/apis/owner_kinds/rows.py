@@ -47,6 +47,7 @@ Shape = Literal["object", "list", "map"]
 _STEP = re.compile(r"(?:^|\.)(?P<field>[A-Za-z0-9_-]+)|\[(?P<key>[^\[\]]*)\]", re.ASCII)
 _PATH = r"^[A-Za-z0-9_-]+(\[[^\[\]]*\])*(\.[A-Za-z0-9_-]+(\[[^\[\]]*\])*)*$"
 EACH = "[]"
+_PODS = ("", "Pod")
 
 Path = Annotated[str, Meta(pattern=_PATH)]
 
@@ -153,6 +154,8 @@ def read(raw: Any, field: str) -> OwnerKind:
     except msgspec.ValidationError as error:
         problem, _, at = str(error).partition(" - at `$")
         raise OwnerKindError(f"{field}{at.removesuffix('`')}", raw, problem) from None
+    if (row.group, row.kind) == _PODS:
+        raise OwnerKindError(f"{field}.kind", row.kind, "name a kind that owns pods: pods are grouped by themselves")
     if (row.group_by == "label") != bool(row.label):
         raise OwnerKindError(f"{field}.label", row.label, "name a pod label with groupBy label, and only there")
     if row.group_by == "pod" and (row.subgroups or row.minimum.paths):

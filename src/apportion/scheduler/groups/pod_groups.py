@@ -32,7 +32,7 @@ from apportion.view.view import View
 log = logging.getLogger(__name__)
 
 WORKERS = 4
-STAND_BACK_SECONDS = 2.0  # the longest that a write waits for pods to be bound
+STAND_BACK_SECONDS = 2.0  # the longest that writes wait for pods to be bound
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 2.0  # after one was removed: its owner may be on its way out too
 EMPTY_SECONDS = 60.0  # without pods, until it is removed
@@ -56,6 +56,7 @@ class PodGroups:
     ) -> None:
         self._client, self._view, self._stored, self._pods = client, view, stored, pods
         self._holds, self._busy, self._now = holds, busy, now
+        self._busy_since: float | None = None
         self._empty_since: dict[str, float] = {}
         self._queue: WorkQueue[str] = WorkQueue("PodGroups")
         view.groups.on_change(self._group_changed)
@@ -74,6 +75,8 @@ class PodGroups:
         if request.group is None:
             every = self._view.grouper_config.every_pod
             return grouping.single_group_name(request.name, request.uid) if every else None
+        if self._view.groups.is_of_user(request.group_key):
+            return None
         exists = self._stored.get(request.group, request.namespace) is not None
         return request.group if exists or self._is_made_for(request.group_key) else None
 
@@ -110,6 +113,7 @@ class PodGroups:
         wanted = owned_groups.owned_group(self._view.groups, self._view.pods, key)
         if wanted is None:
             return await self._remove_empty(key)
+        self._empty_since.pop(key, None)
         stored = self._stored.get(wanted.name, wanted.namespace)
         if stored is None:
             return await self._create(wanted) if self._is_made_for(key) else None
@@ -118,17 +122,21 @@ class PodGroups:
         return None
 
     async def _stand_back(self) -> None:
-        for _ in range(int(STAND_BACK_SECONDS / LOOK_SECONDS)):
-            if not self._busy():
+        while self._busy():
+            now = self._now()
+            self._busy_since = now if self._busy_since is None else self._busy_since
+            if now - self._busy_since >= STAND_BACK_SECONDS:
                 return
             await asyncio.sleep(LOOK_SECONDS)
+        self._busy_since = None
 
     async def _create(self, wanted: OwnedGroup) -> float | None:
         try:
             await self._client.create(POD_GROUPS, _body(wanted), into=Bare)
         except errors.AlreadyExists:  # the informer will show it
             return AGAIN_SECONDS
-        except errors.NotFound:  # its namespace or its kind is gone
+        except (errors.NotFound, errors.Invalid) as error:  # its namespace is gone, or it has too many subgroups
+            log.warning("PodGroup %s/%s cannot be created: %s", wanted.namespace, wanted.name, error)
             return None
         log.info("PodGroup %s/%s created: minMember %d", wanted.namespace, wanted.name, wanted.minimum)
         return None
@@ -140,6 +148,9 @@ class PodGroups:
         try:
             await self._client.patch(POD_GROUPS, wanted.name, patch, namespace=wanted.namespace)
         except (errors.NotFound, errors.Conflict):  # gone, or another one of its name: the informer will show it
+            return
+        except errors.Invalid as error:
+            log.warning("PodGroup %s/%s cannot be changed: %s", wanted.namespace, wanted.name, error)
             return
         log.info("PodGroup %s/%s changed: minMember %d", wanted.namespace, wanted.name, wanted.minimum)
 

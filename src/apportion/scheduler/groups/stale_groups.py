@@ -60,10 +60,12 @@ class StaleGroups:
                     await self._evict(statement)
 
     def _is_stale(self, statement: Statement) -> bool:
-        """Not if its pods have begun to finish, or its missing pods have places that are being cleared for them."""
-        key = statement.group.key
+        """Not if its pods have begun to finish, if its missing pods have places that are being cleared for them, or if
+        something has changed while other groups were evicted."""
+        key, fleet = statement.group.key, self._view.fleet
         finishing = any(pod.status.phase == SUCCEEDED for pod in self._pods.of(key))
-        return not finishing and not self._view.fleet.reserves_for(key)
+        same = key in fleet.gangs and stale_groups.below_minimum(fleet, key) == list(statement.group.members)
+        return same and not finishing and not fleet.reserves_for(key)
 
     async def _evict(self, statement: Statement) -> None:
         assumptions = self._view.assumptions

@@ -114,7 +114,8 @@ class StatusContent:
 
     def _waits(self, group: PodGroup, pods: list[Pod], refusal: Refusal | None, events: list[GroupEvent]) -> list[Json]:
         before = [meta.to_wire(each) for each in group.status.scheduling_conditions]
-        members = [request for pod in pods if (request := self._waiting(pod.uid)) is not None]
+        waiting = (request for pod in pods if (request := self._waiting(pod.uid)) is not None)
+        members = sorted(waiting, key=lambda request: (request.created, request.name))
         if not members:
             return []
         reason = self._reasons.of(refusal, members) if refusal is not None else self._problem(members)

@@ -11,6 +11,7 @@ from apportion.apis.identities import PodUID
 from apportion.apis.meta import OwnerReference
 from apportion.apis.owner_kinds import grouping
 from apportion.apis.pods import Pod
+from apportion.apis.priorities import NON_PREEMPTIBLE, PREEMPTIBLE
 from apportion.core.groups import Subgroup
 from apportion.view.groups.groups import Groups
 from apportion.view.pods import Pods
@@ -55,6 +56,7 @@ def owned_group(groups: Groups, pods: Pods, key: str) -> OwnedGroup | None:
     else:
         return None
     gang = word.gang if request.group is not None else None
+    stated = request.preemptibility
     return OwnedGroup(
         namespace=request.namespace,
         name=name,
@@ -63,7 +65,7 @@ def owned_group(groups: Groups, pods: Pods, key: str) -> OwnedGroup | None:
         subgroups=gang.subgroups if gang is not None else (),
         queue=request.queue,
         priority_class=request.priority_class,
-        preemptibility=request.preemptibility,
+        preemptibility=stated if stated in (PREEMPTIBLE, NON_PREEMPTIBLE) else "",
     )
 
 
