@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -9,11 +10,15 @@ import msgspec
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.core import group_decision
+from apportion.core.evictions import room
+from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.ledger import GpuLedger
+from apportion.core.operations import Evict
 from apportion.core.policies import Policy
+from apportion.core.queues.entitlements import Entitlements
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 
@@ -28,6 +33,17 @@ def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
 def node_or_sentence(fleet: Fleet, request: Request) -> tuple[str, str]:
     outcome = decided(fleet, request)
     return (outcome.node, "") if isinstance(outcome, Statement) else ("", messages.of(outcome))
+
+
+def room_is_made(fleet: Fleet, request: Request) -> int | None:
+    """How many pods are evicted for it; None if none can be, and no place is about to become free."""
+    entitled = Entitlements(fleet)
+    entitled.demand.add(request)
+    mark = fleet.checkpoint()
+    running = RunningGroups(fleet, int(time.time()))
+    statement = room.make_room(fleet, Group.of(request), Policy(), entitled.update(), running)
+    fleet.rollback(mark)
+    return None if statement is None else sum(isinstance(each, Evict) for each in statement.operations)
 
 
 def fits(fleet: Fleet, request: Request) -> bool:

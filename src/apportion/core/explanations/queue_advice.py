@@ -28,7 +28,7 @@ from apportion.core.queues import gates, raises
 from apportion.core.queues.amounts import RESOURCES
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.reasons import Code
-from apportion.core.refusals import Refusal, Remedy
+from apportion.core.refusals import Refusal, Remedy, wants_of
 from apportion.core.statement import Statement
 
 MOST_MEMBERS = 32  # of groups for which changes other than of queues are tried out
@@ -57,12 +57,14 @@ class QueueAdvice:
         evictions = [each for each in statement.operations if isinstance(each, Evict)]
         places = [each for each in statement.operations if isinstance(each, Reserve)]
         nodes = ", ".join(sorted({each.reservation.node for each in places if each.request.uid in group.uids}))
-        return refusals.of_pod(group.members[0], Code.EVICTING, nodes, len(evictions))
+        code = Code.EVICTING if evictions else Code.LEAVING
+        return refusals.of_pod(group.members[0], code, nodes, len(evictions))
 
     def without_place(self, group: Group, refusal: Refusal, *, tried: bool = True) -> Generator[None, None, Refusal]:
         """The refusal of the first pod of the group that has no place, completed. `tried`: changes of quotas are."""
         if refusal.detail or refusal.code is Code.NOT_PLACED:
             return refusal
+        refusal = _about(group, refusal)
         where = standing(self._fleet, group, self._entitlements.update(), self._running)
         yield
         remedy = refusal.remedy if len(group.members) == 1 else (yield from self._verified(group, refusal))
@@ -203,6 +205,14 @@ class QueueAdvice:
             for each in known.values()
         )
         return replace(remedy, raises=tuple(found))
+
+
+def _about(group: Group, refusal: Refusal) -> Refusal:
+    """The refusal may be that of another group of its class: as it is for the member of this one that asks the same."""
+    alike = [member for member in group.members if wants_of(member) == refusal.wants]
+    known = [member for member in group.members if member.uid == refusal.uid]
+    member = (*known, *alike, *group.members)[0]
+    return replace(refusal, uid=member.uid, pod=member.key)
 
 
 class _Anybody:
