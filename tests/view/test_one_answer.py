@@ -11,7 +11,6 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,7 +28,6 @@ from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
-from apportion.core.statement import Statement
 from apportion.view import snapshot, why
 from apportion.view.scene import scene
 from apportion.view.view import View
@@ -197,25 +195,10 @@ def same_answers_by_why(view: View, where: str, met: Counter[str]) -> None:
         elif problem is not None or request is None:
             assert answer.state is why.PodState.INVALID, where
         else:
-            same_answer(view.fleet, request, answer, where)
+            decided = deciding.node_or_sentence(view, request)
             assert view.fleet.record() == before, where
+            assert (answer.node, answer.sentence if not answer.node else "") == decided, (where, answer)
             met.update(_kinds(view, request, answer))
-
-
-def same_answer(fleet: Fleet, request: Request, answer: why.Answer, where: str) -> None:
-    decided = deciding.decided(fleet, request)
-    if isinstance(decided, Statement):
-        assert answer.node == decided.node, (where, answer)
-        return
-    assert not answer.node, (where, answer)
-    told = answer.refusal
-    assert told is not None, (where, answer)
-    evicted = None if decided.detail else deciding.room_is_made(fleet, request)
-    if evicted is not None:
-        assert told.code is (Code.EVICTING if evicted else Code.LEAVING), (where, answer)
-        return
-    assert (told.groups, told.detail, told.remedy) == (decided.groups, decided.detail, decided.remedy), (where, answer)
-    assert answer.sentence.startswith(messages.of(replace(decided, remedy=None))[: messages.LONGEST // 2 - 3]), where
 
 
 def _kinds(view: View, request: Request, answer: why.Answer) -> Iterator[str]:
@@ -399,7 +382,7 @@ def ask_all(cluster: Cluster) -> Answers:
     drawn = scene(scheduler)
     (gpu,) = drawn.nodes["n1"]
     return Answers(
-        deciding.node_or_sentence(scheduler.fleet, waiting.reading.request),
+        deciding.node_or_sentence(scheduler, waiting.reading.request),
         (answer.node, "" if answer.node else answer.sentence),
         assumed.node if assumed is not None else "",
         another,

@@ -275,13 +275,6 @@ class Code(StrEnum):
         scope=Scope.FLEET,
     )
 
-    LEAVING = Row(
-        "PodsTerminating",
-        "no node has room now; a place on {subject} becomes free when pods there have terminated",
-        Layer.PLACEMENT,
-        helped_by=_ANYTHING,
-        scope=Scope.FLEET,
-    )
     EVICTING = Row(
         "EvictionPlanned",
         "no node has room now; a place on {subject} becomes free by evicting {pods}",

@@ -57,8 +57,10 @@ class QueueAdvice:
         evictions = [each for each in statement.operations if isinstance(each, Evict)]
         places = [each for each in statement.operations if isinstance(each, Reserve)]
         nodes = ", ".join(sorted({each.reservation.node for each in places if each.request.uid in group.uids}))
-        code = Code.EVICTING if evictions else Code.LEAVING
-        return refusals.of_pod(group.members[0], code, nodes, len(evictions))
+        if evictions:
+            return refusals.of_pod(group.members[0], Code.EVICTING, nodes, len(evictions))
+        leaving = {uid for each in places for uid in each.reservation.after}
+        return refusals.of_pod(group.members[0], Code.MAKING_ROOM, nodes, len(leaving))
 
     def without_place(self, group: Group, refusal: Refusal, *, tried: bool = True) -> Generator[None, None, Refusal]:
         """The refusal of the first pod of the group that has no place, completed. `tried`: changes of quotas are."""
