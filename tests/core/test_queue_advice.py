@@ -218,38 +218,47 @@ def test_x01_applying_the_cheapest_change_of_queues_admits_the_group(seed: int) 
 
 
 def _crowded(dice: random.Random, number: int) -> tuple[World, Group]:
-    depth = dice.randint(1, 3)
-    queues = []
-    for side in "ab":
-        parent = ""
-        for level in range(depth):
-            name = side if level == depth - 1 else f"{side}-{level}"
-            limit = dice.choice((-1, -1, 2, 4, 6))
-            queues.append(
-                queue(name, dice.choice((0, 1, 2, 4, 8)), limit=limit, parent=parent, weight=dice.choice((0, 1)))
-            )
-            parent = name
-    world = World({f"n{n}": dice.choice((2, 4)) for n in range(dice.randint(1, 3))}, queues)
+    """A cluster with pods of two queues, and a group of queue b that waits; whole GPUs, or slices."""
+    mig = dice.random() < 0.4
+    world = World(
+        {f"n{n}": dice.choice((1, 2) if mig else (2, 4)) for n in range(dice.randint(1, 3))}, _queues(dice), mig=mig
+    )
     for each in range(dice.randint(0, 12)):
         request = world.request(
-            f"early-{number}-{each}",
-            dice.choice("ab"),
-            gpus=dice.choice((1, 1, 2)),
-            priority=dice.choice((50, 75, 100)),
+            f"early-{number}-{each}", dice.choice("ab"), priority=dice.choice((50, 75, 100)), **_wants(dice, mig=mig)
         )
         outcome = group_turns.next_turn(world.fleet, [request])
         if not isinstance(outcome, Refusal) and group_turns.stopped(world.fleet, outcome) is None:
             group_decision.decide(world.fleet, Group.of(request), world.policy, explained=False)
     size = dice.choice((1, 1, 2, 3))
     priority = dice.choice((50, 50, 100))
-    gpus = dice.choice((1, 2, 4))
+    wants = _wants(dice, mig=mig, large=True)
     members = [
-        world.request(f"late-{number}-{n}", "b", gpus=gpus, priority=priority, group="g" if size > 1 else None)
+        world.request(f"late-{number}-{n}", "b", priority=priority, group="g" if size > 1 else None, **wants)
         for n in range(size)
     ]
     if size > 1:
         world.gang("default/g", size)
     return world, world.wait(*members)
+
+
+def _queues(dice: random.Random) -> list[Queue]:
+    """Two paths of the same depth, with leaves a and b."""
+    depth, found = dice.randint(1, 3), []
+    for side in "ab":
+        parent = ""
+        for level in range(depth):
+            name = side if level == depth - 1 else f"{side}-{level}"
+            quota, limit, weight = dice.choice((0, 1, 2, 4, 8)), dice.choice((-1, -1, 1, 2, 4, 6)), dice.choice((0, 1))
+            found.append(queue(name, quota, limit=limit, parent=parent, weight=weight))
+            parent = name
+    return found
+
+
+def _wants(dice: random.Random, *, mig: bool, large: bool = False) -> dict[str, Any]:
+    if mig:
+        return {"slices": {dice.choice(("3g.20gb", "7g.40gb") if large else ("1g.5gb", "2g.10gb", "3g.20gb")): 1}}
+    return {"gpus": dice.choice((1, 2, 4) if large else (1, 1, 2))}
 
 
 def _changed(world: World, group: Group, refusal: Refusal, remedy: Remedy) -> Group:

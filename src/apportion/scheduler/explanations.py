@@ -24,6 +24,7 @@ from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.events import Reporter
 
 PAUSE_SECONDS = 1.0  # between two explanations of one class
+STOPPED_PAUSE_SECONDS = 10.0  # the same if a queue stops it: these are not kept, and pods are not told more often
 _TOLD_PER_STEP = 20
 _MOST_KEPT = 32
 _MOST_TRIED = 16  # queues of one class for which changes of quotas are tried out
@@ -50,6 +51,15 @@ class _Kept:
     at: float = float("-inf")
 
 
+@dataclass
+class _Told:
+    """An explanation in words, by the namespace in which it is read."""
+
+    refusal: Refusal
+    at: float
+    texts: dict[str, str] = field(default_factory=dict)
+
+
 class Explanations:
     """Add groups that have no place, and `work` whenever there is time."""
 
@@ -70,6 +80,7 @@ class Explanations:
         self._reporter = reporter
         self._open: dict[Hashable, _Task] = {}  # still worked out: later groups can join
         self._queue: list[_Task] = []
+        self._stopped: dict[Hashable, _Told] = {}  # what those that their queue stops were told, the oldest first
         self._kept: dict[Hashable, _Kept] = {}  # the one that was needed longest ago first
 
     @property
@@ -88,12 +99,17 @@ class Explanations:
         if found is None:
             kept = self._kept.get(key)
             not_before = kept.at + PAUSE_SECONDS if kept is not None else 0.0
+            if key in self._stopped:
+                not_before = self._stopped[key].at + STOPPED_PAUSE_SECONDS
             parked = stopped or refusals.unexplained(group.members[0])
             found = _Task(key, group, parked, not_before, stopped is not None)
             self._open[key] = found
             self._queue.append(found)
         found.groups[entry.key] = group
         self._backlog.park(entry, found.parked, key)
+        known = self._stopped.get(key)
+        if known is not None and known.at + STOPPED_PAUSE_SECONDS > self._now():
+            self._tell(entry, known)  # it may be new; numbers that changed follow later
 
     def volumes_changed(self) -> None:
         """What was found out about volume claims no longer holds: begin anew."""
@@ -149,8 +165,8 @@ class Explanations:
 
     def _refusal(self, task: _Task) -> Generator[None, None, Refusal | None]:
         """None if nobody waits for it any more, or if there is a place after all: then its groups are woken anyway."""
-        kept = self._explanation(task)
-        steps = self._advice.stopped(task.group) if task.stopped and self._advice else kept.explanation.steps()
+        kept = None if task.stopped else self._explanation(task)
+        steps = self._steps(task, kept)
         while True:
             if self._backlog.refusal_of(task.key) is not task.parked:
                 return None
@@ -158,9 +174,36 @@ class Explanations:
                 next(steps)
             except StopIteration as end:
                 refusal: Refusal | None = end.value
-                kept.at = self._now()
+                if kept is not None:
+                    kept.at = self._now()
+                elif refusal is not None:
+                    self._note_stopped(task.key, refusal)
                 return refusal
             yield
+
+    def _steps(self, task: _Task, kept: _Kept | None) -> Generator[None, None, Refusal | None]:
+        if kept is not None:
+            return kept.explanation.steps()
+        assert self._advice is not None
+        first = self._backlog.first_of(task.key)
+        group = task.group if first is None else task.groups.get(first.key, task.group)
+        metrics.EXPLANATIONS.inc()
+        return self._advice.stopped(group)
+
+    def _note_stopped(self, key: Hashable, refusal: Refusal) -> None:
+        now = self._now()
+        self._stopped.pop(key, None)
+        self._stopped[key] = _Told(refusal, now)
+        while (first := next(iter(self._stopped))) != key and self._stopped[first].at + STOPPED_PAUSE_SECONDS <= now:
+            del self._stopped[first]
+
+    def _tell(self, entry: Waiting, told: _Told) -> None:
+        for member in entry.group.members:
+            reader = member.namespace
+            text = told.texts.get(reader)
+            if text is None:
+                text = told.texts[reader] = messages.of(told.refusal, reader=reader)
+            self._reporter.waits(member, text)
 
     def _explanation(self, task: _Task) -> _Kept:
         found = self._kept.pop(task.key, None)

@@ -28,7 +28,7 @@ from apportion.core.queues import gates, raises
 from apportion.core.queues.amounts import RESOURCES
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.reasons import Code
-from apportion.core.refusals import Refusal, Remedy
+from apportion.core.refusals import Refusal, Remedy, wants_of
 from apportion.core.statement import Statement
 
 MOST_MEMBERS = 32  # of groups for which changes other than of queues are tried out
@@ -66,6 +66,7 @@ class QueueAdvice:
         """The refusal of the first pod of the group that has no place, completed. `tried`: changes of quotas are."""
         if refusal.detail or refusal.code is Code.NOT_PLACED:
             return refusal
+        refusal = _about(group, refusal)
         where = standing(self._fleet, group, self._entitlements.update(), self._running)
         yield
         remedy = refusal.remedy if len(group.members) == 1 else (yield from self._verified(group, refusal))
@@ -206,6 +207,14 @@ class QueueAdvice:
             for each in known.values()
         )
         return replace(remedy, raises=tuple(found))
+
+
+def _about(group: Group, refusal: Refusal) -> Refusal:
+    """The refusal may be that of another group of its class: as it is for the member of this one that asks the same."""
+    alike = [member for member in group.members if wants_of(member) == refusal.wants]
+    known = [member for member in group.members if member.uid == refusal.uid]
+    member = (*known, *alike, *group.members)[0]
+    return replace(refusal, uid=member.uid, pod=member.key)
 
 
 class _Anybody:

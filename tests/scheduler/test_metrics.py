@@ -1,15 +1,18 @@
-"""Waiting pods are counted by the layer that blocks them."""
+"""Metrics: waiting pods by the layer that blocks them, and queues."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from apportion.apis import kinds, names
+from apportion.core.queues.tree import QueueTree
 from apportion.core.reasons import Layer
-from apportion.scheduler import waiting_metrics
+from apportion.scheduler import queue_metrics, waiting_metrics
 from tests.builders import groups
+from tests.core.evictions.worlds import World, queue
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 GPU = names.NVIDIA_GPU
@@ -24,8 +27,8 @@ async def test_r03_waiting_pods_are_counted_by_layer(cluster: ApiCluster, monkey
     monkeypatch.setattr(waiting_metrics, "PASS_SECONDS", 0.05)
     await cluster.node("n1", gpus=1, mig=0, resources={GPU: "1"})
     limited = {"gpu": {"quota": 8, "limit": 0}}
-    for queue in (groups.queue("open", gpus=8), groups.queue("shut", resources=limited)):
-        await cluster.client.create(kinds.QUEUES, queue)
+    for made in (groups.queue("open", gpus=8), groups.queue("shut", resources=limited)):
+        await cluster.client.create(kinds.QUEUES, made)
     for name in ("small", "large"):
         await cluster.client.create(kinds.POD_GROUPS, groups.pod_group(name, 2))
 
@@ -55,3 +58,29 @@ async def test_r03_waiting_pods_are_counted_by_layer(cluster: ApiCluster, monkey
         await cluster.delete("stopped-0")
         await until_counted(admission=1, queue=1, gang=3, node_filter=1, placement=1)
     assert counted() == {}, "who does not lead counts nothing"
+
+
+def test_r03_q12_queues_are_counted_under_the_names_of_kai_scheduler() -> None:
+    world = World({"n": 4}, [queue("top", 4), queue("a", 1, parent="top")])
+    world.run(world.request("runs", "a", gpus=2, cpu="500m"))
+    queue_metrics.update(world.fleet.accounts, world.shares())
+    of_queue = {"queue_name": "a"}
+    values = {
+        name: REGISTRY.get_sample_value(name, of_queue)
+        for name in (
+            "kai_queue_deserved_gpus",
+            "kai_queue_quota_cpu_cores",
+            "kai_queue_quota_memory_bytes",
+            "kai_queue_allocated_gpus",
+            "kai_queue_allocated_cpu_cores",
+            "kai_queue_allocated_memory_bytes",
+            "queue_fair_share_gpu",
+            "queue_fair_share_cpu_cores",
+            "queue_fair_share_memory_gb",
+        )
+    }
+    assert list(values.values()) == [1, -1, -1, 2, 0.5, 0, 2, 0.5, 0]
+    assert REGISTRY.get_sample_value("kai_queue_info", {**of_queue, "parent": "top"}) == 1
+    world.fleet.accounts.set_tree(QueueTree())
+    queue_metrics.update(world.fleet.accounts, {})
+    assert REGISTRY.get_sample_value("kai_queue_allocated_gpus", of_queue) is None, "a queue that is gone"
