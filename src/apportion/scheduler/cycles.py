@@ -89,7 +89,7 @@ class Cycles:
 
     async def run(self) -> None:
         """Decide until cancelled, or until a commit raises (the lease is lost, or a bug)."""
-        self._reservations.restore()
+        self._restore()
         try:
             while self._failure is None:
                 await self._wait()
@@ -103,6 +103,12 @@ class Cycles:
             except asyncio.CancelledError:  # the lease was lost in a commit, and now the election knows it too
                 await finishing
                 raise
+
+    def _restore(self) -> None:
+        """Whose places cannot be kept as an earlier leader promised them: some of the victims may be gone already."""
+        broken = [entry for key in self._reservations.restore() if (entry := self._backlog.get(key)) is not None]
+        for entry in sorted(broken, key=lambda each: each.order):
+            self._serve_first(entry)
 
     async def _finish(self) -> None:
         """Wait a little for what is being written: a pod that is bound gets its event, and no claim is left over."""
@@ -287,17 +293,24 @@ class Cycles:
         """At once: what evicted pods leave is for the group that they were evicted for, whoever else waits."""
         self._backlog.retry(entry.key)
         self._changed.set()
-        if self._backlog.get(entry.key) is not entry or entry.attempts > GIVE_UP_AFTER:
-            return
+        if self._backlog.get(entry.key) is entry and entry.attempts <= GIVE_UP_AFTER:
+            self._serve_first(entry)
+
+    def _serve_first(self, entry: Waiting) -> None:
+        """A place, or room, for a group before anybody else has a turn."""
         fleet = self._view.fleet
         turn = group_turns.next_turn(fleet, [pod for pod in entry.group.members if pod.uid not in fleet.pod_nodes])
         if not isinstance(turn, Turn):
             return
-        running = RunningGroups(fleet, int(time.time()))
-        shares = self.entitlements.update()
-        statement = room.make_room(fleet, turn.group, self._policy, shares, running, self._consolidation)
-        if statement is not None:
-            self._room_made(entry, turn.group, statement)
+        outcome = self._decide(entry, turn, set())
+        if isinstance(outcome, Statement):
+            self._settle(entry, turn.group, outcome)
+        elif outcome is None:
+            running = RunningGroups(fleet, int(time.time()))
+            shares = self.entitlements.update()
+            statement = room.make_room(fleet, turn.group, self._policy, shares, running, self._consolidation)
+            if statement is not None:
+                self._room_made(entry, turn.group, statement)
 
     def _demand_again(self, members: Iterable[Request]) -> None:
         for member in members:

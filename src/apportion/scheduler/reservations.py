@@ -94,17 +94,24 @@ class Reservations:
         while self._expiring and self._expiring[0][0] <= self._now():
             self._release(heapq.heappop(self._expiring)[1])
 
-    def restore(self) -> None:
-        """What an earlier leader promised. What cannot be kept any more is decided anew."""
+    def restore(self) -> set[str]:
+        """What an earlier leader promised. The groups for which that cannot be kept any more: they have to be planned
+        for again as a whole."""
+        broken: set[str] = set()
         for waiting in self._view.waiting:
             request, node = waiting.reading.request, waiting.pod.status.nominated_node_name
             if not node or request is None or request.scheduler_name not in names.OUR_SCHEDULERS:
                 continue
             found = nominations.reserve_again(self._view.fleet, request, node, self._policy)
-            if found is not None:
-                self._view.fleet.reserve(found)
-                self._of_pods[request.uid] = found.key
-                log.info("pod %s keeps its place on node %s", request.key, node)
+            if found is None:
+                broken.add(request.group_key)
+                continue
+            self._view.fleet.reserve(found)
+            self._of_pods[request.uid] = found.key
+            log.info("pod %s keeps its place on node %s", request.key, node)
+        for group in broken:
+            self.give_up(group)
+        return broken
 
     def _release(self, key: str) -> None:
         reservation = self._view.fleet.reservations.get(key)
