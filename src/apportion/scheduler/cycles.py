@@ -124,7 +124,7 @@ class Cycles:
     async def _wait(self) -> None:
         """For a change (and a moment more, since changes come in bursts) or for the time of a retry."""
         while not self._changed.is_set():
-            patience = self._until(self._backlog.next_time())
+            patience = min(self._until(self._backlog.next_time()), self._until(self._reservations.next_time()))
             idle = self._until(self._explanations.due)
             if patience <= 0:
                 return

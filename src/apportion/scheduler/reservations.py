@@ -94,6 +94,10 @@ class Reservations:
         while self._expiring and self._expiring[0][0] <= self._now():
             self._release(heapq.heappop(self._expiring)[1])
 
+    def next_time(self) -> float | None:
+        """When a place is given up by the clock alone."""
+        return self._expiring[0][0] if self._expiring else None
+
     def restore(self) -> set[str]:
         """What an earlier leader promised. The groups for which that cannot be kept any more: they have to be planned
         for again as a whole."""

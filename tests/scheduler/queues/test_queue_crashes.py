@@ -216,4 +216,4 @@ async def test_q06_q07_r02_killed_at_every_call_nobody_is_evicted_for_nobody(
 
 def matters(kind: str) -> bool:
     """Writes that decide something: nominations and conditions, evictions, bindings."""
-    return kind.split()[-1] in SUBRESOURCES and " pods " in kind
+    return kind.rsplit(maxsplit=1)[-1] in SUBRESOURCES and " pods " in kind
