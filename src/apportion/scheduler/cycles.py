@@ -35,7 +35,7 @@ from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import BindResult, CommitResult, Committer
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.explanations import Explanations
-from apportion.scheduler.reservations import Reservations
+from apportion.scheduler.reservations import OTHER_LEADER_SECONDS, Reservations
 from apportion.view.budgets import REFUSED_SECONDS
 from apportion.view.view import View
 
@@ -251,6 +251,8 @@ class Cycles:
             if alike in self._no_room:
                 self._backlog.look_again(entry.key, self._no_room[alike])
                 continue
+            if self._waits_for_another_leader(entry, group):
+                continue
             running = running or RunningGroups(fleet, int(time.time()))
             statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
             if statement is None:
@@ -258,6 +260,15 @@ class Cycles:
             else:
                 self._room_made(entry, group, statement)
             await asyncio.sleep(0)
+
+    def _waits_for_another_leader(self, entry: Waiting, group: Group) -> bool:
+        if not self._reservations.of_another_leader(group):
+            return False
+        self._backlog.look_again(entry.key, self._now() + OTHER_LEADER_SECONDS)
+        waits = self._reservations.waits(group)
+        if waits is not None:
+            self._refuse(entry, waits)
+        return True
 
     def _room_made(self, entry: Waiting, group: Group, statement: Statement) -> None:
         self._view.assumptions.decided(statement)
@@ -269,7 +280,7 @@ class Cycles:
 
     async def _clear(self, entry: Waiting, statement: Statement) -> None:
         """Evict for a group; it is bound once its place is free."""
-        result = await self._evict(statement)
+        result = await self._evict(statement, wanted=lambda: self._reservations.kept(statement))
         if result.complete:
             return
         log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
@@ -280,7 +291,8 @@ class Cycles:
             statement, {ref for ref in result.existing if ref.kind is not ObjectKind.NOMINATION}
         )
         self._reservations.withdrawn(reserved)
-        self._plan_again(entry)
+        if result.wanted:
+            self._plan_again(entry)
 
     def _remember_refused(self, result: CommitResult) -> None:
         """These are no victims for a while; then everybody is looked at again."""
@@ -305,7 +317,7 @@ class Cycles:
         outcome = self._decide(entry, turn, set())
         if isinstance(outcome, Statement):
             self._settle(entry, turn.group, outcome)
-        elif outcome is None:
+        elif outcome is None and not self._waits_for_another_leader(entry, turn.group):
             running = RunningGroups(fleet, int(time.time()))
             shares = self.entitlements.update()
             statement = room.make_room(fleet, turn.group, self._policy, shares, running, self._consolidation)
@@ -362,9 +374,9 @@ class Cycles:
         self._view.assumptions.decided(back)
         self._spawn(self._evict_all(back))
 
-    async def _evict(self, statement: Statement) -> CommitResult:
+    async def _evict(self, statement: Statement, wanted: Callable[[], bool] = lambda: True) -> CommitResult:
         """Write a statement that evicts, and tell who was evicted."""
-        result = await self._committer.commit(statement)
+        result = await self._committer.commit(statement, wanted=wanted)
         for operation in statement.operations:
             if isinstance(operation, Evict) and operation.confirmed_by in result.existing:
                 self._reporter.evicted(operation)

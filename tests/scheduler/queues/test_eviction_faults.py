@@ -226,3 +226,33 @@ async def test_q06_a_quota_that_is_raised_is_taken_at_once(cluster: ApiCluster) 
             await cluster.client.patch(kinds.QUEUES, name, {"spec": {"resources": {"gpu": {"quota": quota}}}})
         await cluster.bound("b1", within=10)
         assert set(life.evicted) == {"a1"}
+
+
+@pytest.mark.parametrize("how", ["another place", "deleted"])
+async def test_q06_nobody_is_evicted_for_a_pod_that_needs_no_place_any_more(wiped: ApiCluster, how: str) -> None:
+    """Between the plan and the evictions a GPU becomes free, or the pod is deleted."""
+    cluster = wiped
+    await two_nodes(cluster, gpus=1)
+
+    async def settled() -> bool:
+        return bool((await cluster.get("taker")).spec.node_name)
+
+    async def meanwhile() -> None:
+        if how == "deleted":
+            await cluster.delete("taker")
+            await asyncio.sleep(0.3)
+        else:
+            await cluster.delete("n1-0")
+            await until(settled)
+
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster, cluster.wire(before_first(nominates, meanwhile))):
+        await gpu_pod(cluster, "taker", "b")
+        await asyncio.sleep(1)
+        if how == "another place":
+            assert await cluster.bound("taker") == {"taker": "n1"}
+        assert not life.evicted
+        await gpu_pod(cluster, "next", "b", gpus=1)
+        if how == "deleted":
+            await cluster.bound("next")
+            assert len(life.evicted) == 1

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from apportion.cluster.transport import HttpRequest, Response
-from tests.scheduler.cluster import ApiCluster, scheduling, until
+from tests.scheduler.cluster import ApiCluster, background, scheduling, until
+from tests.scheduler.queues.test_eviction_faults import before_first, nominates
 from tests.scheduler.queues.workloads import Life, clear, gpu_node, gpu_pod, pod_group, pods, queue, running
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
@@ -108,3 +109,40 @@ async def test_q07_two_leaders_start_a_gang_whole(wiped: ApiCluster) -> None:
 
             await until(fits)
         await clear(cluster)
+
+
+async def test_q06_of_two_plans_for_one_pod_only_the_first_is_carried_out(wiped: ApiCluster) -> None:
+    """One leader has planned, and is about to write it down, when a newer victim appears and the other one acts."""
+    cluster = wiped
+    await queue(cluster, "a", quota=0)
+    await queue(cluster, "b", quota=1)
+    await gpu_node(cluster, "n1", 1)
+    await running(cluster, "old", "a", "n1")
+    await asyncio.sleep(1.1)  # times of creation are whole seconds
+    life = Life(cluster, keep={"new"})
+    acting, over = asyncio.Event(), asyncio.Event()
+
+    async def other_leader() -> None:
+        await acting.wait()
+        async with scheduling(cluster, identity="second", lease_name="rival"):
+            await over.wait()
+
+    async def other_acts() -> None:
+        await running(cluster, "new", "a", "n2")
+        await gpu_node(cluster, "n2", 1)
+        acting.set()
+        await until(lambda: _is(life.evicted.keys() == {"new"}))
+
+    wire = cluster.wire(before_first(nominates, other_acts))
+    async with life.going_on(), background(other_leader()), scheduling(cluster, wire, identity="first"):
+        await gpu_pod(cluster, "taker", "b")
+        await until(lambda: _is("new" in life.evicted))
+        await asyncio.sleep(1)
+        life.keep = ()
+        assert await cluster.bound("taker") == {"taker": "n2"}
+        assert life.evicted.keys() == {"new"}
+        over.set()
+
+
+async def _is(value: object) -> bool:
+    return bool(value)
