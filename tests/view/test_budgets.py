@@ -101,3 +101,14 @@ async def test_q07_budgets_are_read_afresh_too() -> None:
     async with embedded() as cluster, followed(cluster) as made:
         await budget(made, "web", {}, allowed=1)
         assert (await read_afresh(cluster)).budgets.allowed(WEB) == 1
+
+
+async def test_q07_a_refusal_of_the_server_counts_until_a_budget_changes(made: Followed) -> None:
+    uid = await running(made, "web", labels={"app": "web"})
+    budgets = made.view.budgets
+    await made.until(lambda: (pod := made.view.pods.get(uid)) is not None and pod.status.phase == "Running")
+    assert budgets.of(uid) == ()
+    budgets.refused((uid,))
+    assert [budgets.allowed(key) for key in budgets.of(uid)] == [0]
+    await budget(made, "web", {"matchLabels": {"app": "web"}}, allowed=1)
+    await made.until(lambda: budgets.of(uid) == (WEB,) and budgets.allowed(WEB) == 1)

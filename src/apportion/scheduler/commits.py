@@ -20,7 +20,7 @@ from enum import Enum
 
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NodeName, PodUID
-from apportion.apis.kinds import ALLOCATION_CLAIMS, PODS
+from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.apis.request import Request
 from apportion.cluster import errors
 from apportion.cluster.client import Client
@@ -28,7 +28,7 @@ from apportion.core.operations import Bind, BindShare, ClaimSlice, Evict, Object
 from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
 from apportion.scheduler.pod_ends import PodEnds
-from apportion.scheduler.writers import FLEET_ONLY, EvictionRefused, check, pod_of, writers
+from apportion.scheduler.writers import FLEET_ONLY, EvictionRefused, NominationWriter, check, pod_of, writers
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,10 @@ class LeaseLost(Exception):
 
 class PodStays(Exception):
     """A pod that a statement waits for has not terminated in time."""
+
+
+class NotWanted(Exception):
+    """The group needs nobody's place any more."""
 
 
 class AgentNotReady(Exception):
@@ -66,6 +70,7 @@ class CommitResult:
     existing: set[ObjectRef] = field(default_factory=set)
     reason: str = ""  # why it was not carried out in full
     refused: frozenset[PodUID] = frozenset()  # pods that a disruption budget protects
+    wanted: bool = True  # False: it was not carried out because nobody needs it any more
 
     @property
     def complete(self) -> bool:
@@ -80,7 +85,8 @@ class CommitResult:
 class Committer:
     """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does, `ready`
     whether the agent of a node makes slices now, and `group_name` which PodGroup a pod names once it is bound.
-    `check_budgets` raises EvictionRefused before several pods are evicted if one of them must not be."""
+    `check_budgets` raises EvictionRefused before several pods are evicted if one of them must not be. `nominated` is
+    the nominated node of a pod, as we have seen it."""
 
     def __init__(
         self,
@@ -90,6 +96,7 @@ class Committer:
         holds: Callable[[], bool],
         ready: Callable[[NodeName], bool],
         pod_ends: PodEnds,
+        nominated: Callable[[PodUID], str] = lambda _: "",
         check_budgets: Callable[[Sequence[Evict]], Awaitable[None]] | None = None,
         group_name: Callable[[Request], str | None] = lambda _: None,
         pod_end_seconds: float = POD_END_SECONDS,
@@ -102,7 +109,8 @@ class Committer:
         self._holds = holds
         self._ready = ready
         self._check_budgets = check_budgets
-        self._writers = writers(client, namespace, group_name)
+        self._nominations = NominationWriter(client, nominated)
+        self._writers = writers(client, namespace, group_name) | {Reserve: self._nominations}
         self._slots = asyncio.Semaphore(concurrent)
         self._closed = False
 
@@ -110,8 +118,8 @@ class Committer:
         """Begin no further statement; those that are being written go on."""
         self._closed = True
 
-    async def commit(self, statement: Statement) -> CommitResult:
-        """Write a statement, all of it as far as the server lets us.
+    async def commit(self, statement: Statement, *, wanted: Callable[[], bool] = lambda: True) -> CommitResult:
+        """Write a statement, all of it as far as the server lets us. Nobody is evicted if it is not `wanted` any more.
 
         Raises LedgerError, with nothing written, for a statement that can never be written.
         """
@@ -120,12 +128,13 @@ class Committer:
         try:
             while waves:
                 await self._wait_before(waves[0])
-                await self._write_until_next_wait(waves)
-        except (errors.ClusterError, PodStays, AgentNotReady, EvictionRefused) as error:
+                await self._write_until_next_wait(waves, wanted)
+        except (errors.ClusterError, PodStays, AgentNotReady, EvictionRefused, NotWanted) as error:
             log.warning("pod %s to node %s: %s", statement.group.name, _nodes(statement), error)
             result = await self._truth(statement, str(error) or type(error).__name__)
             if isinstance(error, EvictionRefused):
                 result.refused = error.uids
+            result.wanted = not isinstance(error, NotWanted)
             return result
         return CommitResult({bind.uid: BindResult.BOUND for bind in statement.binds}, _written(statement))
 
@@ -138,10 +147,8 @@ class Committer:
         """Take the names of nodes off pods whose reservation has ended."""
         for operation in reserved:
             self._check()
-            request = operation.request
-            patch = {"metadata": {"uid": request.uid}, "status": {"nominatedNodeName": None}}
             with suppress(errors.ClusterError):  # it says nothing any more once the pod is bound
-                await self._client.patch(PODS, request.name, patch, namespace=request.namespace, subresource="status")
+                await self._nominations.withdraw(operation)
 
     async def release(self, claims: list[AllocationClaim]) -> None:
         """Ask for claims to be removed; their node's agent takes the finalizer off."""
@@ -162,19 +169,21 @@ class Committer:
             log.warning("pod with uid %s has not terminated", late)
             raise PodStays(f"a pod that makes room has not terminated within {self._pod_end_seconds:.0f} s")
 
-    async def _write_until_next_wait(self, waves: deque[tuple[Operation, ...]]) -> None:
+    async def _write_until_next_wait(self, waves: deque[tuple[Operation, ...]], wanted: Callable[[], bool]) -> None:
         async with self._slots:
             if self._closed:
                 raise LeaseLost
             with metrics.COMMIT_SECONDS.time():
-                await self._write_all(waves.popleft())
+                await self._write_all(waves.popleft(), wanted)
                 while waves and not events_before(waves[0]):
-                    await self._write_all(waves.popleft())
+                    await self._write_all(waves.popleft(), wanted)
 
-    async def _write_all(self, wave: tuple[Operation, ...]) -> None:
+    async def _write_all(self, wave: tuple[Operation, ...], wanted: Callable[[], bool]) -> None:
         evictions = [operation for operation in wave if isinstance(operation, Evict)]
         if len(evictions) > 1 and self._check_budgets is not None:  # a single one is refused by itself
             await self._check_budgets(evictions)
+        if evictions and not wanted():
+            raise NotWanted("the pods have another place by now, or need none")
         await _all([self._write(operation) for operation in wave if not isinstance(operation, FLEET_ONLY)])
 
     async def _write(self, operation: Operation) -> None:

@@ -36,7 +36,7 @@ from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import BindResult, CommitResult, Committer
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.explanations import Explanations
-from apportion.scheduler.reservations import Reservations
+from apportion.scheduler.reservations import OTHER_LEADER_SECONDS, Reservations
 from apportion.view.budgets import REFUSED_SECONDS
 from apportion.view.view import View
 
@@ -96,7 +96,7 @@ class Cycles:
 
     async def run(self) -> None:
         """Decide until cancelled, or until a commit raises (the lease is lost, or a bug)."""
-        self._reservations.restore()
+        self._restore()
         try:
             while self._failure is None:
                 await self._wait()
@@ -110,6 +110,12 @@ class Cycles:
             except asyncio.CancelledError:  # the lease was lost in a commit, and now the election knows it too
                 await finishing
                 raise
+
+    def _restore(self) -> None:
+        """Whose places cannot be kept as an earlier leader promised them: some of the victims may be gone already."""
+        broken = [entry for key in self._reservations.restore() if (entry := self._backlog.get(key)) is not None]
+        for entry in sorted(broken, key=lambda each: each.order):
+            self._serve_first(entry)
 
     async def _finish(self) -> None:
         """Wait a little for what is being written: a pod that is bound gets its event, and no claim is left over."""
@@ -125,7 +131,7 @@ class Cycles:
     async def _wait(self) -> None:
         """For a change (and a moment more, since changes come in bursts) or for the time of a retry."""
         while not self._changed.is_set():
-            patience = self._until(self._backlog.next_time())
+            patience = min(self._until(self._backlog.next_time()), self._until(self._reservations.next_time()))
             idle = self._until(self._explanations.due)
             if patience <= 0:
                 return
@@ -254,6 +260,8 @@ class Cycles:
             if alike in self._no_room:
                 self._backlog.look_again(entry.key, self._no_room[alike])
                 continue
+            if self._waits_for_another_leader(entry, group):
+                continue
             running = running or RunningGroups(fleet, int(time.time()))
             self._running = (now, running)
             statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
@@ -272,6 +280,15 @@ class Cycles:
             self._running[1].follow()
         return self._running[1]
 
+    def _waits_for_another_leader(self, entry: Waiting, group: Group) -> bool:
+        if not self._reservations.of_another_leader(group):
+            return False
+        self._backlog.look_again(entry.key, self._now() + OTHER_LEADER_SECONDS)
+        waits = self._reservations.waits(group)
+        if waits is not None:
+            self._refuse(entry, waits)
+        return True
+
     def _room_made(self, entry: Waiting, group: Group, statement: Statement) -> None:
         self._view.assumptions.decided(statement)
         self._reservations.made(statement)
@@ -282,7 +299,7 @@ class Cycles:
 
     async def _clear(self, entry: Waiting, statement: Statement) -> None:
         """Evict for a group; it is bound once its place is free."""
-        result = await self._evict(statement)
+        result = await self._evict(statement, wanted=lambda: self._reservations.kept(statement))
         if result.complete:
             return
         log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
@@ -293,7 +310,8 @@ class Cycles:
             statement, {ref for ref in result.existing if ref.kind is not ObjectKind.NOMINATION}
         )
         self._reservations.withdrawn(reserved)
-        self._plan_again(entry)
+        if result.wanted:
+            self._plan_again(entry)
 
     def _remember_refused(self, result: CommitResult) -> None:
         """These are no victims for a while; then everybody is looked at again."""
@@ -306,17 +324,24 @@ class Cycles:
         """At once: what evicted pods leave is for the group that they were evicted for, whoever else waits."""
         self._backlog.retry(entry.key)
         self._changed.set()
-        if self._backlog.get(entry.key) is not entry or entry.attempts > GIVE_UP_AFTER:
-            return
+        if self._backlog.get(entry.key) is entry and entry.attempts <= GIVE_UP_AFTER:
+            self._serve_first(entry)
+
+    def _serve_first(self, entry: Waiting) -> None:
+        """A place, or room, for a group before anybody else has a turn."""
         fleet = self._view.fleet
         turn = group_turns.next_turn(fleet, [pod for pod in entry.group.members if pod.uid not in fleet.pod_nodes])
         if not isinstance(turn, Turn):
             return
-        running = RunningGroups(fleet, int(time.time()))
-        shares = self.entitlements.update()
-        statement = room.make_room(fleet, turn.group, self._policy, shares, running, self._consolidation)
-        if statement is not None:
-            self._room_made(entry, turn.group, statement)
+        outcome = self._decide(entry, turn, set())
+        if isinstance(outcome, Statement):
+            self._settle(entry, turn.group, outcome)
+        elif outcome is None and not self._waits_for_another_leader(entry, turn.group):
+            running = RunningGroups(fleet, int(time.time()))
+            shares = self.entitlements.update()
+            statement = room.make_room(fleet, turn.group, self._policy, shares, running, self._consolidation)
+            if statement is not None:
+                self._room_made(entry, turn.group, statement)
 
     def _demand_again(self, members: Iterable[Request]) -> None:
         for member in members:
@@ -369,12 +394,12 @@ class Cycles:
         self._view.assumptions.decided(back)
         self._spawn(self._evict_all(back))
 
-    async def _evict(self, statement: Statement) -> CommitResult:
+    async def _evict(self, statement: Statement, wanted: Callable[[], bool] = lambda: True) -> CommitResult:
         """Write a statement that evicts, and tell who was evicted."""
         evictions = [operation for operation in statement.operations if isinstance(operation, Evict)]
         for eviction in evictions:
             log.info("pod %s on node %s is evicted: %s", eviction.request.key, eviction.node, eviction.reason)
-        result = await self._committer.commit(statement)
+        result = await self._committer.commit(statement, wanted=wanted)
         self._reporter.evicted([each for each in evictions if each.confirmed_by in result.existing])
         if result.complete:
             self._view.assumptions.written(statement)

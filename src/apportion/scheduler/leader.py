@@ -88,6 +88,7 @@ class Leader:
             holds=election.holds,
             ready=self.view.ready,
             pod_ends=pod_ends,
+            nominated=lambda uid: self.view.pods.nominated.get(uid, ""),
             check_budgets=BudgetCheck(client, self.view.budgets),
             group_name=self._pod_groups.name_of,
         )

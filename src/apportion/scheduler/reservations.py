@@ -27,6 +27,7 @@ from apportion.view.view import View
 log = logging.getLogger(__name__)
 
 SUCCESSOR_SECONDS = 120.0  # for a controller to make the pod anew
+OTHER_LEADER_SECONDS = 5.0  # for somebody else to do what it has written down
 
 
 class Reservations:
@@ -35,6 +36,8 @@ class Reservations:
     def __init__(self, view: View, policy: Policy, now: Callable[[], float]) -> None:
         self._view, self._policy, self._now = view, policy, now
         self._of_pods: dict[PodUID, str] = {}
+        self._nominated: dict[PodUID, NodeName] = {}  # by us, or by whoever led before
+        self._others: dict[tuple[PodUID, NodeName], float] = {}  # nominations by somebody else, since when
         self._expiring: list[tuple[float, str]] = []
 
     def made(self, statement: Statement) -> None:
@@ -43,14 +46,35 @@ class Reservations:
                 continue
             if operation.request.uid in statement.group.uids:
                 self._of_pods[operation.request.uid] = operation.reservation.key
+                self._nominated[operation.request.uid] = operation.reservation.node
             else:
                 heapq.heappush(self._expiring, (self._now() + SUCCESSOR_SECONDS, operation.reservation.key))
 
+    def kept(self, statement: Statement) -> bool:
+        """Everything that it reserves is still reserved: nobody has another place, or needs none any more."""
+        reserved = (each.reservation for each in statement.operations if isinstance(each, Reserve))
+        return all(self._view.fleet.reservations.get(each.key) == each for each in reserved)
+
     def pod_gone(self, uid: PodUID) -> None:
         """The pod waits no longer: it has its place, or needs none."""
+        self._nominated.pop(uid, None)
         key = self._of_pods.pop(uid, None)
         if key is not None:
             self._release(key)
+
+    def of_another_leader(self, group: Group) -> bool:
+        """Somebody else makes room for the group at this very time: what it has written down is reserved here too, or
+        it is given some time. True if nothing has to be planned now."""
+        now = self._now()
+        self._others = {key: since for key, since in self._others.items() if now - since < 2 * OTHER_LEADER_SECONDS}
+        found = False
+        for pod in group.members:
+            node = self._view.pods.nominated.get(pod.uid)
+            if node and self._nominated.get(pod.uid) != node:
+                since = self._others.setdefault((pod.uid, node), now)
+                self.hold(pod, node)
+                found = found or pod.uid in self._of_pods or now - since < OTHER_LEADER_SECONDS
+        return found
 
     def hold(self, request: Request, node: NodeName) -> None:
         """For a pod that could not be bound there, until it is tried again."""
@@ -94,17 +118,29 @@ class Reservations:
         while self._expiring and self._expiring[0][0] <= self._now():
             self._release(heapq.heappop(self._expiring)[1])
 
-    def restore(self) -> None:
-        """What an earlier leader promised. What cannot be kept any more is decided anew."""
+    def next_time(self) -> float | None:
+        """When a place is given up by the clock alone."""
+        return self._expiring[0][0] if self._expiring else None
+
+    def restore(self) -> set[str]:
+        """What an earlier leader promised. The groups for which that cannot be kept any more: they have to be planned
+        for again as a whole."""
+        broken: set[str] = set()
         for waiting in self._view.waiting:
             request, node = waiting.reading.request, waiting.pod.status.nominated_node_name
             if not node or request is None or request.scheduler_name not in names.OUR_SCHEDULERS:
                 continue
+            self._nominated[request.uid] = node
             found = nominations.reserve_again(self._view.fleet, request, node, self._policy)
-            if found is not None:
-                self._view.fleet.reserve(found)
-                self._of_pods[request.uid] = found.key
-                log.info("pod %s keeps its place on node %s", request.key, node)
+            if found is None:
+                broken.add(request.group_key)
+                continue
+            self._view.fleet.reserve(found)
+            self._of_pods[request.uid] = found.key
+            log.info("pod %s keeps its place on node %s", request.key, node)
+        for group in broken:
+            self.give_up(group)
+        return broken
 
     def _release(self, key: str) -> None:
         reservation = self._view.fleet.reservations.get(key)

@@ -19,7 +19,7 @@ from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.apis.volumes import SELECTED_NODE, PersistentVolume
 from apportion.cluster import errors
-from apportion.cluster.client import Client
+from apportion.cluster.client import Client, PatchType
 from apportion.core.operations import (
     Bind,
     BindShare,
@@ -195,19 +195,41 @@ class EvictionWriter:
 
 
 class NominationWriter:
-    """A reservation is written down as the pod's nominated node."""
+    """A reservation is written down as the pod's nominated node, unless somebody else has written another one: of two
+    leaders that plan for one pod, only the first evicts anybody. `nominated` is the node that we have seen there."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, nominated: Callable[[PodUID], str] = lambda _: "") -> None:
         self._client = client
+        self._nominated = nominated
 
     async def write(self, operation: Reserve) -> None:
-        request = operation.request
-        patch = {"metadata": {"uid": request.uid}, "status": {"nominatedNodeName": operation.node}}
-        await self._client.patch(PODS, request.name, patch, namespace=request.namespace, subresource="status")
+        seen = self._nominated(operation.request.uid)
+        try:
+            await self._replace(operation.request, seen, operation.node)
+        except errors.Invalid:
+            pod = await pod_of(self._client, operation.request)
+            if pod is None or pod.status.nominated_node_name not in ("", operation.node, seen):
+                raise
+            await self._replace(operation.request, pod.status.nominated_node_name, operation.node)
 
     async def exists(self, operation: Reserve) -> bool:
         pod = await pod_of(self._client, operation.request)
         return pod is not None and pod.status.nominated_node_name == operation.node
+
+    async def withdraw(self, operation: Reserve) -> None:
+        """Raises Invalid if there is another one by now."""
+        await self._replace(operation.request, operation.node, "")
+
+    async def _replace(self, request: Request, before: str, after: str) -> None:
+        path = "/status/nominatedNodeName"
+        steps: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": request.uid},
+            {"op": "test", "path": path, "value": before or None},
+            {"op": "add", "path": path, "value": after} if after else {"op": "remove", "path": path},
+        ]
+        await self._client.patch(
+            PODS, request.name, steps, namespace=request.namespace, how=PatchType.json, subresource="status"
+        )
 
 
 async def pod_of(client: Client, request: Request) -> Pod | None:

@@ -187,3 +187,32 @@ async def test_q12_r02_a_status_that_cannot_be_written_stops_nothing(wiped: ApiC
 
 async def _true(value: object) -> bool:
     return bool(value)
+
+
+async def test_q12_stored_values_that_no_schema_checked_are_named_and_other_queues_go_on(cluster: ApiCluster) -> None:
+    """A CRD of another version may have let them in."""
+    await gpu_node(cluster, "n1", 2)
+    name = "queues.scheduling.run.ai"
+    crd = await cluster.client.get(kinds.CUSTOM_RESOURCE_DEFINITIONS, name)
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    spec.pop("x-kubernetes-validations", None)
+    spec["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    await cluster.client.replace(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd)
+    values = ("-2", '"many"', '"NaN"', "[1]", "null", "1e300", '{"a": 1}')
+    for number, value in enumerate(values):
+        said = await sent(cluster, f"bad-{number}", value, "quota")
+        assert not said, said
+    await queue(cluster, "good", quota=1)
+    async with scheduling(cluster):
+        await gpu_pod(cluster, "fine", "good")
+        await cluster.bound("fine")
+        await gpu_pod(cluster, "unlucky", "bad-1")
+        await waits_with(cluster, "unlucky", "queue bad-1")
+
+        async def named() -> bool:
+            return "quota" in await condition(cluster, "bad-0", "Invalid")
+
+        await until(named)
+        await cluster.client.delete(kinds.QUEUES, "bad-1")
+        await gpu_pod(cluster, "also-fine", "good")
+        await cluster.bound("also-fine")

@@ -11,7 +11,7 @@ import pytest
 from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
-from apportion.scheduler import leader
+from apportion.scheduler import leader, reservations
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 from tests.scheduler.queues.workloads import NAMESPACE, Life, clear, gpu_node, gpu_pod, queue, running
 
@@ -191,3 +191,68 @@ async def test_q06_an_eviction_whose_answer_is_lost_is_not_planned_for_again(wip
         await gpu_pod(cluster, "taker", "b", gpus=2)
         assert await cluster.bound("taker") == {"taker": "n2"}
         assert set(life.evicted) == {"n2-0", "n2-1"}
+
+
+async def test_q06_the_place_of_a_successor_that_does_not_come_is_free_again(
+    cluster: ApiCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "SUCCESSOR_SECONDS", 2.0)
+    await queue(cluster, "b", quota=4)
+    for number in range(2):
+        await gpu_node(cluster, f"n{number}", 2)
+        await running(cluster, f"m{number}", "b", f"n{number}", owner=f"owner-{number}")
+    life = Life(cluster, remake=False)
+    async with life.going_on(), scheduling(cluster):
+        await gpu_pod(cluster, "taker", "b", gpus=2)
+        await cluster.bound("taker")
+        assert len(life.evicted) == 1
+        await gpu_pod(cluster, "late", "b")
+        await cluster.waits("late")
+        await cluster.bound("late", within=10)
+
+
+async def test_q06_a_quota_that_is_raised_is_taken_at_once(cluster: ApiCluster) -> None:
+    await queue(cluster, "a", quota=1)
+    await queue(cluster, "b", quota=0, priority=50)
+    await gpu_node(cluster, "n1", 1)
+    await running(cluster, "a1", "a", "n1")
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster):
+        await gpu_pod(cluster, "b1", "b")
+        await cluster.waits("b1")
+        await asyncio.sleep(0.6)
+        assert not life.evicted
+        for name, quota in (("a", 0), ("b", 1)):
+            await cluster.client.patch(kinds.QUEUES, name, {"spec": {"resources": {"gpu": {"quota": quota}}}})
+        await cluster.bound("b1", within=10)
+        assert set(life.evicted) == {"a1"}
+
+
+@pytest.mark.parametrize("how", ["another place", "deleted"])
+async def test_q06_nobody_is_evicted_for_a_pod_that_needs_no_place_any_more(wiped: ApiCluster, how: str) -> None:
+    """Between the plan and the evictions a GPU becomes free, or the pod is deleted."""
+    cluster = wiped
+    await two_nodes(cluster, gpus=1)
+
+    async def settled() -> bool:
+        return bool((await cluster.get("taker")).spec.node_name)
+
+    async def meanwhile() -> None:
+        if how == "deleted":
+            await cluster.delete("taker")
+            await asyncio.sleep(0.3)
+        else:
+            await cluster.delete("n1-0")
+            await until(settled)
+
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster, cluster.wire(before_first(nominates, meanwhile))):
+        await gpu_pod(cluster, "taker", "b")
+        await asyncio.sleep(1)
+        if how == "another place":
+            assert await cluster.bound("taker") == {"taker": "n1"}
+        assert not life.evicted
+        await gpu_pod(cluster, "next", "b", gpus=1)
+        if how == "deleted":
+            await cluster.bound("next")
+            assert len(life.evicted) == 1

@@ -83,6 +83,7 @@ class Life:
     cluster: ApiCluster
     evicted: dict[str, str] = field(default_factory=dict)
     keep: Collection[str] = ()  # pods that refuse to die
+    remake: bool = True  # controllers make pods anew
     _known: dict[str, Pod] = field(default_factory=dict)
     _numbers: Any = field(default_factory=itertools.count)
 
@@ -95,7 +96,7 @@ class Life:
         while True:
             found = {pod.metadata.uid: pod for pod in await pods(self.cluster)}
             for uid, pod in self._known.items():
-                if uid not in found and pod.metadata.owner_references:
+                if self.remake and uid not in found and pod.metadata.owner_references:
                     await self._make_anew(pod)
             self._known = {uid: pod for uid, pod in found.items() if pod.spec.node_name}
             for pod in found.values():
