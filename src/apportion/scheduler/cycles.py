@@ -252,14 +252,18 @@ class Cycles:
         self._no_room = {alike: until for alike, until in self._no_room.items() if until > now}
         running: RunningGroups | None = None
         shares = self.entitlements.update()
+        settled: set[Hashable] = set()  # classes that were tried now, or that are looked at again later
         for entry, group in without_place:
             if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
                 continue
             first = group.members[0]
             alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
             if alike in self._no_room:
-                self._backlog.look_again(entry.key, self._no_room[alike])
+                if alike not in settled:  # something has changed since the last attempt
+                    self._backlog.look_again(entry.key, self._no_room[alike])
+                    settled.add(alike)
                 continue
+            settled.add(alike)
             if self._waits_for_another_leader(entry, group):
                 continue
             running = running or RunningGroups(fleet, int(time.time()))
