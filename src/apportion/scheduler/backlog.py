@@ -224,6 +224,12 @@ class Backlog:
             other.stage, other.alike = Stage.READY, None
         return list(parked.entries.values())
 
+    def wake_parked(self, alike: Hashable) -> None:
+        """Those that are parked under `alike` have a turn in the next cycle."""
+        parked = self._parked.get(alike)
+        for entry in list(parked.entries.values()) if parked is not None else ():
+            self._make_ready(entry)
+
     def start(self, entry: Waiting) -> None:
         """A statement of it is being committed."""
         entry.under_way += 1

@@ -49,6 +49,7 @@ PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several 
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 ROOM_SECONDS = 0.5  # between two attempts to make room for one class
+ROOM_REST = 4  # times as long as making room took: until room is made again
 SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM})  # mostly
 RUNNING_SECONDS = 1.0  # how old the groups that run may be in an explanation
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
@@ -84,6 +85,7 @@ class Cycles:
         advice = QueueAdvice(view.fleet, policy, self.entitlements, self._running_groups)
         self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         self._reservations = Reservations(view, policy, now)
+        self._room_not_before = 0.0
         self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
         backlog.on_change(self._demanded)
 
@@ -247,12 +249,19 @@ class Cycles:
             self._refuse(entry, outcome)
 
     async def _make_room(self, without_place: list[tuple[Waiting, Group]]) -> None:
-        """For those that have no place, in the order of their turns."""
+        """For those that have no place, in the order of their turns. Others wait no longer for that than a fifth of the
+        time, however often something changes in a large cluster."""
         fleet, now = self._view.fleet, self._now()
+        if now < self._room_not_before:
+            for entry, _ in without_place:
+                self._backlog.look_again(entry.key, self._room_not_before)
+            return
         self._no_room = {alike: until for alike, until in self._no_room.items() if until > now}
-        running: RunningGroups | None = None
+        self._running = None
         shares = self.entitlements.update()
         settled: set[Hashable] = set()  # classes that were tried now, or that are looked at again later
+        made: dict[Hashable, None] = {}
+        busy = 0.0
         for entry, group in without_place:
             if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
                 continue
@@ -266,14 +275,19 @@ class Cycles:
             settled.add(alike)
             if self._waits_for_another_leader(entry, group):
                 continue
-            running = running or RunningGroups(fleet, int(time.time()))
-            self._running = (now, running)
+            began, parked = time.monotonic(), entry.alike
+            running = self._running_groups()
             statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
+            busy += time.monotonic() - began
             if statement is None:
                 self._no_room[alike] = now + ROOM_SECONDS
             else:
                 self._room_made(entry, group, statement)
+                made[parked] = None
             await asyncio.sleep(0)
+        for parked in made:
+            self._backlog.wake_parked(parked)  # there may be room for others like them
+        self._room_not_before = self._now() + ROOM_REST * busy
 
     def _running_groups(self) -> RunningGroups:
         """For explanations: those of the last cycle, if they are recent enough."""
