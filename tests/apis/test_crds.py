@@ -152,7 +152,16 @@ async def test_q01_what_is_not_set_is_not_filled_in_and_read_as_the_default(clie
     [
         (kinds.KAI_CONFIGS, {"admission": {"gpuSharing": True}, "global": {"something": "else"}}),
         (kinds.DAS_OPERATORS, {"emulatedMode": "enabled", "unsupportedConfigOverrides": {"a": {"b": 1}}}),
+        (
+            kinds.KAI_CONFIGS,
+            {
+                "admission": {"gpuSharing": True, "webhook": {"port": 443}},
+                "binder": {"resourceReservation": {"namespace": "n", "image": {"tag": "t"}}, "replicas": 2},
+                "podGrouper": {"everyPod": True, "args": {"gangScheduleKnative": True}},
+            },
+        ),
         (kinds.POD_GROUPS, {"minMember": 2, "queue": "q", "schedulingBackoff": -1}),
+        (kinds.POD_GROUPS, {"minMember": 1, "subGroups": [{"name": "a", "minMember": 1, "later": {"x": 1}}]}),
     ],
 )
 async def test_manifests_that_people_have_keep_fields_that_we_do_not_know(

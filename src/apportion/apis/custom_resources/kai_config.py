@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from apportion.apis.custom_resources.schema import OPEN
 from apportion.apis.meta import Conditions, ObjectMeta, Wire
 
 
@@ -28,7 +29,9 @@ class ResourceReservationConfig(Wire):
 
 
 class BinderConfig(Wire):
-    resource_reservation: ResourceReservationConfig = msgspec.field(default_factory=ResourceReservationConfig)
+    resource_reservation: Annotated[ResourceReservationConfig, OPEN] = msgspec.field(
+        default_factory=ResourceReservationConfig
+    )
 
 
 class PodGrouperConfig(Wire):
@@ -50,9 +53,9 @@ class PodGrouperConfig(Wire):
 
 class ConfigSpec(Wire):
     namespace: str = ""
-    pod_grouper: PodGrouperConfig = msgspec.field(default_factory=PodGrouperConfig)
-    admission: AdmissionConfig = msgspec.field(default_factory=AdmissionConfig)
-    binder: BinderConfig = msgspec.field(default_factory=BinderConfig)
+    pod_grouper: Annotated[PodGrouperConfig, OPEN] = msgspec.field(default_factory=PodGrouperConfig)
+    admission: Annotated[AdmissionConfig, OPEN] = msgspec.field(default_factory=AdmissionConfig)
+    binder: Annotated[BinderConfig, OPEN] = msgspec.field(default_factory=BinderConfig)
 
 
 class ConfigStatus(Wire):

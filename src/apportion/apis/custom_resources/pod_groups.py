@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from apportion.apis import names
 from apportion.apis.custom_resources.queues import RULES, ResourceList
+from apportion.apis.custom_resources.schema import OPEN
 from apportion.apis.errors import InputError
 from apportion.apis.meta import ObjectMeta, Wire
 from apportion.apis.priorities import NON_PREEMPTIBLE, PREEMPTIBLE
@@ -91,7 +92,7 @@ class PodGroupSpec(Wire):
         str,
         Meta(description="Whether the group can be preempted; empty: by priority.", extra_json_schema=_PREEMPTIBILITY),
     ] = ""
-    sub_groups: Annotated[list[SubGroupSpec], Meta(extra_json_schema=_SUBGROUPS)] = []
+    sub_groups: Annotated[list[Annotated[SubGroupSpec, OPEN]], Meta(extra_json_schema=_SUBGROUPS)] = []
     topology_constraint: TopologyConstraint | None = None
     parallelism: int | None = None
     completions: int | None = None

@@ -15,6 +15,9 @@ from msgspec import inspect
 
 Schema = dict[str, Any]
 
+OPEN = msgspec.Meta(extra_json_schema={"x-kubernetes-preserve-unknown-fields": True})
+"""For an object in manifests of other versions, with fields that we do not know: they are accepted and kept."""
+
 
 def structural(struct: type[msgspec.Struct]) -> Schema:
     """The schema of a Struct, nested ones written out."""
