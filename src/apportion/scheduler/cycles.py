@@ -350,6 +350,8 @@ class Cycles:
         else:
             self._undo(statement, result)
         self._backlog.finished(entry, failed=BindResult.FAILED in result.pods.values())
+        if not self._view.fleet.pod_nodes.keys() >= set(entry.group.uids):
+            self._changed.set()  # those that are left have their turn, though the cluster may have shown all of this
         self._complete_or_give_back(entry, statement, result)
         bound = {uid for uid, how in result.pods.items() if how is BindResult.BOUND}
         self._log_placed(entry, statement, bound)

@@ -106,8 +106,16 @@ async def test_q09_a_member_above_the_minimum_that_cannot_be_bound_leaves_the_ot
     await gpu_node(cluster, "n1", 3)
     await a_gang(cluster, minimum=2)
     failing = Failing("g2", 4)
+
+    async def slowly(request: HttpRequest, onwards: Onwards) -> Response:
+        """The answers about the others come after the cluster has shown them bound, and after the failure."""
+        response = await failing(request, onwards)
+        if request.path.endswith("/binding"):
+            await asyncio.sleep(0.3)
+        return response
+
     life = Life(cluster)
-    async with life.going_on(), scheduling(cluster, cluster.wire(failing)):
+    async with life.going_on(), scheduling(cluster, cluster.wire(slowly)):
         await cluster.bound("g0", "g1")
         await cluster.bound("g2")
         assert not life.evicted
