@@ -31,9 +31,24 @@ async def test_q01_the_queue_of_the_page_is_accepted() -> None:
     assert made["spec"] == queue["spec"]
 
 
+async def test_q11_the_configs_of_the_page_are_accepted() -> None:
+    async with Client(LocalTransport(ApiServer())) as client:
+        for crd in crds.crds():
+            await client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, crd)
+        for config in configs():
+            made = await client.create(kinds.KAI_CONFIGS, config, dry_run=True)
+            assert made["spec"]["podGrouper"] | config["spec"]["podGrouper"] == made["spec"]["podGrouper"]
+
+
+def configs() -> list[dict[str, Any]]:
+    return [entry for entry in examples() if entry.get("kind") == "Config"]
+
+
 def test_q11_the_row_of_the_page_is_valid_and_its_role_is_aggregated() -> None:
-    (configuration,) = (entry for entry in examples() if rows.KEY in entry)
-    ((group, _, resource),) = table.OwnerKinds(rows.parse(yaml.safe_dump(configuration))).kinds()
+    (config,) = (found for entry in configs() if rows.KEY in (found := entry["spec"]["podGrouper"]))
+    found, problems = table.OwnerKinds(()).extended_by(config[rows.KEY])
+    assert problems == []
+    ((group, _, resource),) = found.kinds()
     (role,) = (entry for entry in examples() if entry.get("kind") == "ClusterRole")
     assert role["metadata"]["labels"] == {names.AGGREGATE_TO_SCHEDULER_LABEL: "true"}
     assert role["rules"] == [{"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}]

@@ -96,7 +96,7 @@ def started(case: Case) -> list[str]:
         return [*words, "--topology", "missing.yaml"]
     if case.command == "why" and case.option:
         return [*words, "pod"]
-    if case.command == "demo":
+    if case.command in {"demo", "lab reclaim", "lab turns"}:
         return [*words, "--output", "nothing"]
     return words
 

@@ -61,7 +61,8 @@ async def tenancy(any_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Tenancy
             await cluster.client.delete(ROLES, role_name)
         for namespace in (TENANT, OTHER):
             for pod in (await cluster.client.list(kinds.PODS, namespace=namespace)).items:
-                await cluster.client.delete(kinds.PODS, pod["metadata"]["name"], namespace=namespace, grace=0)
+                with suppress(errors.NotFound):  # its owner was deleted before
+                    await cluster.client.delete(kinds.PODS, pod["metadata"]["name"], namespace=namespace, grace=0)
             await cluster.client.delete(kinds.NAMESPACES, namespace)
         for namespace in (TENANT, OTHER):
             await until(lambda namespace=namespace: gone(cluster, namespace))

@@ -31,6 +31,6 @@ def test_the_table_shows_what_order_costs() -> None:
 def test_bench_shows_rounds() -> None:
     lines = list(comparison.lines([turns.run(16, 4)]))
     assert [(line["case"], line["measure"]) for line in lines] == [
-        ("16 pods, 4 queues", "round, s"),
-        ("16 pods, 4 queues", "% for order"),
+        ("turns, 16 pods", "round, s"),
+        ("turns, 16 pods", "% for order"),
     ]

@@ -30,7 +30,7 @@ def test_q05_the_priority_classes_are_those_of_the_table_and_none_is_a_default()
     assert {entry["metadata"]["name"]: entry["value"] for entry in classes} == priorities.PRIORITY_CLASSES
     assert priorities.PRIORITY_CLASSES == {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
     # A global default would change the priority of every pod of the cluster.
-    assert not any(entry["globalDefault"] for entry in classes)
+    assert not any(entry.get("globalDefault") for entry in classes)
 
 
 def test_q02_the_default_queues_are_a_part_of_their_own() -> None:

@@ -9,7 +9,7 @@ import pytest
 from apportion import manifests
 from apportion.apis import names
 from tests.environments.api import Api
-from tests.manifests.installed_tokens import DENIED, MERGE, InstalledTokens, Json, answer, status
+from tests.manifests.installed_tokens import DENIED, HERE, MERGE, InstalledTokens, Json, answer, status
 
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
 GROUPS = "/apis/scheduling.run.ai/v2alpha2/namespaces/default/podgroups"
@@ -89,8 +89,28 @@ def test_r01_the_scheduler_reads_what_evictions_and_groups_need(scheduler: Api) 
         "/apis/policy/v1/poddisruptionbudgets",
         "/apis/scheduling.run.ai/v2/queues",
         "/apis/scheduling.run.ai/v2alpha2/podgroups",
+        "/apis/kai.scheduler/v1/configs",
     ):
         assert status(scheduler, "GET", path) == 200, path
+
+
+def test_t04_with_a_binding_the_scheduler_adds_only_the_name_of_the_group(
+    tokens: InstalledTokens, scheduler: Api
+) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    spec = {"schedulerName": names.DAS_SCHEDULER, "containers": [{"name": "main", "image": "busybox"}]}
+    tokens.api.create(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bound"}, "spec": spec})
+
+    def bind(**metadata: object) -> int:
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound"} | metadata}
+        return status(scheduler, "POST", f"{pods}/bound/binding", body | {"target": {"kind": "Node", "name": HERE}})
+
+    assert bind(annotations={"gpu-memory": "1"}) == DENIED
+    assert bind(annotations={names.POD_GROUP: "g", "evil": "yes"}) == DENIED
+    assert bind(labels={"topology.kubernetes.io/zone": "evil"}) == DENIED
+    assert bind(annotations={names.POD_GROUP: "g"}) == 200
+    assert tokens.api.get(f"{pods}/bound")["metadata"]["annotations"][names.POD_GROUP] == "g"
+    tokens.api.delete(f"{pods}/bound")
 
 
 def test_t04_the_operator_creates_only_the_default_queues_and_changes_none(tokens: InstalledTokens) -> None:

@@ -197,7 +197,8 @@ class ApiCluster:
                 await self.client.patch(
                     kinds.ALLOCATION_CLAIMS, claim.name, {"metadata": {"finalizers": None}}, namespace=NAMESPACE
                 )
-        for kind in (kinds.ALLOCATION_CLAIMS, kinds.NODE_ACCELERATORS, kinds.NODES, kinds.PODS, kinds.LEASES):
+        ours = (kinds.ALLOCATION_CLAIMS, kinds.NODE_ACCELERATORS, kinds.QUEUES, kinds.POD_GROUPS)
+        for kind in (*ours, kinds.NODES, kinds.PODS, kinds.LEASES):
             for item in (await self.client.list(kind, into=Bare)).items:
                 if item.metadata.namespace in {"", "default", NAMESPACE}:
                     with suppress(errors.NotFound):

@@ -48,7 +48,7 @@ async def test_q06_the_next_leader_keeps_the_place(cluster: ApiCluster) -> None:
         await cluster.bound("low")
         await cluster.pod("high", limits=GPU, priority=75)
         await terminating(cluster, "low")
-        assert "evicted for it are terminating" in await cluster.waits("high")
+        assert "1 pod that was evicted for it is terminating" in await cluster.waits("high")
     await cluster.end_lease()
     await cluster.pod("late", limits=GPU, priority=75)
     async with scheduling(cluster):
@@ -118,7 +118,7 @@ async def test_q07_a_group_is_placed_whole_or_not_at_all(cluster: ApiCluster) ->
     async with scheduling(cluster):
         for number in range(2):
             await cluster.pod(f"g-{number}", limits=GPU, annotations={"pod-group-name": "g"})
-        assert "1 pods are missing" in await cluster.waits("g-0")
+        assert "the group needs 3 pods to start, and 2 exist: 1 pod is missing" in await cluster.waits("g-0")
         await cluster.pod("g-2", limits=GPU, annotations={"pod-group-name": "g"})
         await cluster.waits("g-2")
         await cluster.node("n2", gpus=1, mig=0, resources=GPU)

@@ -10,10 +10,15 @@ import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.request import Request
+from apportion.core import group_turns
+from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations.node_reasons import NODES_PER_STEP
+from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.filters import Checks
 from apportion.core.node import NodeState
 from apportion.core.policies import Policy
+from apportion.core.queues.entitlements import Entitlements
+from apportion.core.queues.turns import Turn
 from apportion.core.reasons import Reason
 from apportion.scheduler import backlog as backlog_module
 from apportion.scheduler import explanations as explanations_module
@@ -24,6 +29,7 @@ from apportion.scheduler.explanations import Explanations
 from tests.builders.accelerators import T4
 from tests.builders.fleets import fleet_of, node_facts
 from tests.builders.pods import our_pod, pod_request
+from tests.core.evictions.worlds import World, queue
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -149,3 +155,35 @@ def test_a_group_of_several_pods_is_explained_in_steps(monkeypatch: pytest.Monke
     assert texts.told["first"] == texts.told["second"]
     assert texts.told["first"].startswith("0/300 nodes are available for 2 x nvidia.com/gpu")
     assert max(looks.values()) <= 2 * NODES_PER_STEP
+
+
+def test_q05_who_is_stopped_later_by_the_same_limit_is_told_at_once_and_nothing_is_worked_out_anew() -> None:
+    world = World({"n": 4}, [queue("a", 4, limit=1)])
+    world.run(world.request("runs", "a", gpus=1))
+    now = [100.0]
+    backlog, texts = Backlog(lambda: now[0]), _Texts()
+    fleet, entitled = world.fleet, Entitlements(world.fleet)
+    advice = QueueAdvice(fleet, world.policy, entitled, lambda: RunningGroups(fleet))
+    work = Explanations(fleet, world.policy, backlog, texts, lambda: now[0], advice)
+
+    def stop(name: str) -> None:
+        backlog.offer(world.request(name, "a", gpus=1))
+        for entry in backlog.take(()):
+            turn = group_turns.next_turn(fleet, entry.group.members)
+            assert isinstance(turn, Turn)
+            work.add(entry, entry.group, group_turns.stopped(fleet, turn))
+
+    stop("first")
+    assert not texts.told, "that is worked out between cycles"
+    work.work(10)
+    assert (
+        "1 of 1 GPU in use, 1 more requested. Cheapest change: increase spec.resources.gpu.limit" in texts.told["first"]
+    )
+    before = explanations()
+    stop("second")
+    work.work(0.01)
+    assert texts.told["second"] == texts.told["first"]
+    assert explanations() == before
+    now[0] += explanations_module.STOPPED_PAUSE_SECONDS
+    work.work(10)
+    assert explanations() == before + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -9,13 +10,17 @@ import msgspec
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request, parse_pod
 from apportion.core import group_decision
-from apportion.core.explanations import messages
+from apportion.core.evictions.running_groups import RunningGroups
+from apportion.core.explanations import explanation, messages
+from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.ledger import GpuLedger
 from apportion.core.policies import Policy
+from apportion.core.queues.entitlements import Entitlements
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
+from apportion.view.view import View
 
 
 def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
@@ -25,9 +30,22 @@ def decided(fleet: Fleet, request: Request) -> Statement | Refusal:
     return outcome
 
 
-def node_or_sentence(fleet: Fleet, request: Request) -> tuple[str, str]:
+def node_or_sentence(view: View, request: Request) -> tuple[str, str]:
+    """As the scheduler tells it, with what is to be said about the queue."""
+    fleet = view.fleet
     outcome = decided(fleet, request)
-    return (outcome.node, "") if isinstance(outcome, Statement) else ("", messages.of(outcome))
+    if isinstance(outcome, Statement):
+        return outcome.node, ""
+    entitled = Entitlements(fleet)
+    for waiting in view.waiting:
+        if waiting.reading.request is not None:
+            entitled.demand.add(waiting.reading.request)
+    advice = QueueAdvice(fleet, Policy(), entitled, lambda: RunningGroups(fleet, int(time.time())))
+    group = Group.of(request)
+    if outcome.detail:
+        return "", messages.of(outcome)
+    told = advice.planned(group) or explanation.worked_out(advice.without_place(group, outcome))
+    return "", messages.of(told)
 
 
 def fits(fleet: Fleet, request: Request) -> bool:

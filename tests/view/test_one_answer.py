@@ -195,7 +195,7 @@ def same_answers_by_why(view: View, where: str, met: Counter[str]) -> None:
         elif problem is not None or request is None:
             assert answer.state is why.PodState.INVALID, where
         else:
-            decided = deciding.node_or_sentence(view.fleet, request)
+            decided = deciding.node_or_sentence(view, request)
             assert view.fleet.record() == before, where
             assert (answer.node, answer.sentence if not answer.node else "") == decided, (where, answer)
             met.update(_kinds(view, request, answer))
@@ -382,7 +382,7 @@ def ask_all(cluster: Cluster) -> Answers:
     drawn = scene(scheduler)
     (gpu,) = drawn.nodes["n1"]
     return Answers(
-        deciding.node_or_sentence(scheduler.fleet, waiting.reading.request),
+        deciding.node_or_sentence(scheduler, waiting.reading.request),
         (answer.node, "" if answer.node else answer.sentence),
         assumed.node if assumed is not None else "",
         another,

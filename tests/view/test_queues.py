@@ -92,7 +92,7 @@ def test_q01_q12_a_queue_that_cannot_be_read_is_known_with_its_problem_and_harms
     assert [change.kind for change in reader.take()] == [Happened.QUEUE_CHANGED]
     tree = view.fleet.accounts.tree
     assert tree.problem("good") is None
-    assert tree.problem("bad") is Problem.UNKNOWN
+    assert tree.problem("bad") is Problem.INVALID
     assert str(view.queues.problems["bad"]).startswith("spec.resources.gpu.quota: '-3'")
 
     better = typed(groups.queue("bad", gpus=3))

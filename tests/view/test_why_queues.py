@@ -52,7 +52,7 @@ def test_x01_q05_a_limit_is_the_answer_with_its_numbers(cluster: Cluster) -> Non
     pod(cluster, "a", labels={names.QUEUE_LABEL: "team"}, limits={"cpu": "1"})
     found = answer(cluster, "a")
     assert (found.state, found.layer) == (PodState.WAITING, "queue")
-    assert "1 core of 1.5 cores in use, 1 core more requested" in found.sentence
+    assert "1 of 1.5 cores in use, 1 more requested" in found.sentence
     pod(cluster, "small", labels={names.QUEUE_LABEL: "team"}, limits={"cpu": "500m"})
     assert answer(cluster, "small").state is PodState.FITS
 
@@ -63,7 +63,7 @@ def test_x01_q07_a_group_that_lacks_pods_is_the_answer_and_then_all_of_it_must_f
         pod(cluster, name, annotations={names.POD_GROUP: "gang"}, limits={"cpu": "1"})
     found = answer(cluster, "a")
     assert (found.state, found.layer) == (PodState.WAITING, "gang")
-    assert "1 pods are missing" in found.sentence
+    assert "the group needs 3 pods to start, and 2 exist: 1 pod is missing" in found.sentence
     pod(cluster, "c", annotations={names.POD_GROUP: "gang"}, limits={"cpu": "1"})
     assert answer(cluster, "a").state is PodState.FITS
     pod(cluster, "other", limits={"cpu": "2"}, node="n1")

@@ -9,6 +9,7 @@ from typing import Any
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
+from apportion.view.optional_informers import probe
 
 RETRY_SECONDS = 15.0
 
@@ -40,7 +41,7 @@ class OptionalInformers:
 
     async def _installed(self) -> bool:
         try:
-            await self._client.list(self._informers[0].kind, namespace=self._namespace, limit=1)
+            await probe(self._client, self._informers[0].kind, self._namespace)
         except errors.NotFound:
             self._absent = True
             return False

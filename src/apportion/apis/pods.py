@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from apportion.apis.identities import NO_NODE, NodeName
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.meta import FrozenWire, ObjectMeta, Wire
 from apportion.apis.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 
@@ -218,6 +218,10 @@ class Pod(Wire):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def uid(self) -> PodUID:
+        return PodUID(self.metadata.uid)
 
     @property
     def terminal(self) -> bool:

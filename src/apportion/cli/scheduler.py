@@ -48,6 +48,14 @@ def command(
             callback=options.positive_seconds,
         ),
     ] = 15.0,
+    stale_group_seconds: Annotated[
+        int,
+        typer.Option(
+            help="Seconds that a group of pods may run without its minimum before it is evicted; -1: never evict.",
+            envvar="APPORTION_STALE_GROUP_SECONDS",
+            min=-1,
+        ),
+    ] = 60,
     log_level: options.PlaneLogLevel = "Normal",
 ) -> None:
     """Schedule the pods of das-scheduler and kai-scheduler. Of several replicas, one is the leader."""
@@ -71,5 +79,6 @@ def command(
         lease_duration=lease_duration,
         lease_renew_deadline=lease_duration * 2 / 3,
         lease_retry=max(0.1, lease_duration * 2 / 15),
+        stale_group_seconds=stale_group_seconds,
     )
     process.run(lambda: main.run(settings), name="scheduler", level=log_level)

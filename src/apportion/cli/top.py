@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -19,11 +20,19 @@ from apportion.cli import connecting, drawing, options
 
 if TYPE_CHECKING:
     from apportion.view.readable import Readable
-    from apportion.view.scene import Scene
+    from apportion.view.scene import Scene, WaitingQueue
 
 PLAIN_WIDTH = 120
 WIDE = 100  # columns from which units are drawn wide
 REPAINT_SECONDS = 0.25
+
+_PROBLEMS = {
+    "unknown": "does not exist",
+    "invalid": "is invalid",
+    "not a leaf": "has child queues",
+    "missing parent": "is below a queue that does not exist",
+    "cycle": "is in or below a cycle of queues",
+}
 
 
 def command(
@@ -92,19 +101,46 @@ def picture(painter: drawing.Painter, shown: Scene, note: str = "") -> Renderabl
         _headline(shown, note),
         *painter.grids(shown.nodes, legend=True, notes=shown.notes),
         *(Text.assemble((pod, "bold"), "  ", place) for pod, place in shown.bound),
-        *painter.waiting(shown.waiting),
+        *_waiting(painter, shown),
         *([Text(note, style="yellow")] if note else []),
     )
 
 
+def _waiting(painter: drawing.Painter, shown: Scene) -> Iterator[RenderableType]:
+    """Pods with their reasons, below the queue in which they wait if there are several."""
+    left = dict(shown.waiting)
+    for queue in shown.queues:
+        yield Text.assemble(("queue ", "yellow"), (queue.name, "bold"), f"  {_standing(queue)}")
+        yield from painter.waiting((pod, left.pop(pod)) for pod in queue.pods if pod in left)
+    yield from painter.waiting(left.items())
+
+
+def _standing(queue: WaitingQueue) -> str:
+    from apportion.core.queues import quantities
+
+    pending = f"{_many(len(queue.pods), 'pod')} pending"
+    if queue.problem is not None:
+        return f"{_PROBLEMS[queue.problem]}; {pending}"
+    used = quantities.used_of("gpu", queue.used, queue.share, "fair share")
+    return f"{used} in use (quota {quantities.number('gpu', queue.quota)}); {pending}"
+
+
 def to_json(shown: Scene, note: str = "") -> dict[str, Any]:
+    queues = {pod: queue.name for queue in shown.queues for pod in queue.pods}
     limited = {"pods": [{"pod": pod, "place": place} for pod, place in shown.bound], "note": note} if note else {}
     return limited | {
         "nodes": [
             {"name": name, "gpus": [asdict(gpu) for gpu in gpus], "note": shown.notes.get(name, "")}
             for name, gpus in shown.nodes.items()
         ],
-        "waiting": [{"pod": pod, "reason": reason} for pod, reason in shown.waiting],
+        "waiting": [
+            {"pod": pod, "reason": reason} | ({"queue": queues[pod]} if pod in queues else {})
+            for pod, reason in shown.waiting
+        ],
+        "queues": [
+            {"name": queue.name, "usedMilli": queue.used, "fairShareMilli": queue.share, "pending": len(queue.pods)}
+            for queue in shown.queues
+        ],
     }
 
 

@@ -16,7 +16,8 @@ from apportion.cli import connecting, options
 if TYPE_CHECKING:
     from apportion.apis.pods import Pod
     from apportion.cluster.client import Client
-    from apportion.core.refusals import NodeGroup
+    from apportion.core.queues.raises import Raise
+    from apportion.core.refusals import NodeGroup, Standing
     from apportion.view.why import Answer
 
 SHOWN_NODES = 4
@@ -132,11 +133,40 @@ def as_json(answer: Answer) -> dict[str, Any]:
             found["cheapestChange"] = {"kind": change.kind, **{key: value for key, value in known.items() if value}}
             if change.pods:
                 found["cheapestChange"]["pods"] = list(change.pods)
+            if change.raises:
+                found["cheapestChange"]["queues"] = [_raise(each) for each in change.raises]
+        if refusal.standing is not None:
+            found["queue"] = _standing(refusal.standing)
+        if refusal.remark:
+            found["remark"] = refusal.remark
     if answer.told:
         found["conditionMessage"] = answer.told
     if answer.note:
         found["note"] = answer.note
     return found
+
+
+def _raise(change: Raise) -> dict[str, Any]:
+    from apportion.core.queues import quantities
+
+    before, after = (quantities.stated(change.resource, each) for each in (change.before, change.after))
+    field = f"spec.resources.{change.resource}.{change.gate}"
+    return {"queue": change.queue, "field": field, "before": before, "after": after}
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    """Amounts are in milli-GPU, milli-CPU or bytes."""
+    return {
+        "name": standing.queue,
+        "resource": standing.resource,
+        "used": standing.used,
+        "fairShare": standing.share,
+        "quota": standing.quota,
+        "requested": standing.need,
+        "nothingReclaimedBecause": standing.reclaim,
+        "queuesAboveShare": list(standing.above),
+        "protectedPods": dict(standing.protected),
+    }
 
 
 def as_text(answer: Answer) -> str:

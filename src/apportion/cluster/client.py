@@ -310,14 +310,21 @@ class Client:
         response = await self._call("DELETE", kind.path(namespace=namespace, name=_named(name)), body=options)
         return wire.decode(response.body, dict)
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Put a pod on a node; a pod of another uid, or one that is bound, raises Conflict."""
-        body = {
+    async def bind(
+        self, namespace: str, name: str, uid: str, node: str, *, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Put a pod on a node; a pod of another uid, or one that is bound, raises Conflict.
+
+        The server adds the annotations to the pod in the same write.
+        """
+        body: JSON = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
+        if annotations:
+            body["metadata"]["annotations"] = dict(annotations)
         path = PODS.path(namespace=namespace, name=_named(name), subresource="binding")
         await self._call("POST", path, body=body)
 

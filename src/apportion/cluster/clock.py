@@ -24,5 +24,18 @@ def micro_timestamp(moment: datetime | None = None) -> str:
     return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def timestamp_of(seconds: int) -> str:
+    """The same for a number of seconds since 1970."""
+    return timestamp(datetime.fromtimestamp(seconds, UTC))
+
+
 def parse_timestamp(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def seconds(text: str) -> int | None:
+    """The date in seconds since 1970; None if it is no date."""
+    try:
+        return int(parse_timestamp(text).timestamp())
+    except (ValueError, OverflowError):
+        return None

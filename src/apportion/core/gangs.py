@@ -6,7 +6,7 @@ Until the minimum runs, all pods that are missing from it, of every subgroup; af
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple
@@ -22,6 +22,14 @@ class State(IntEnum):
     BELOW = 0
     AT = 1
     ABOVE = 2
+
+
+class Part(NamedTuple):
+    """A group, or one of its subgroups, with the pods that exist of it and those that it needs to start."""
+
+    subgroup: str
+    exist: int
+    minimum: int
 
 
 class NextMembers(NamedTuple):
@@ -40,12 +48,12 @@ def age(pod: Request) -> tuple[str, str]:
 def next_members(fleet: Fleet, gang: Gang, waiting: Sequence[Request]) -> NextMembers:
     """`waiting` are in the order of `age`. Pods of the group that run, or have a place reserved, count; those that are
     terminating do not."""
-    bound = (uid for uid in fleet.group_pods.get(gang.key, ()) if uid not in fleet.releasing)
     if not gang.subgroups:
+        bound = (uid for uid in fleet.group_pods.get(gang.key, ()) if uid not in fleet.releasing)
         running = sum(1 for _ in islice(bound, gang.minimum + 1))  # a job may have thousands of them
         in_all, wanted, minimum = max(0, gang.minimum - running), {}, gang.minimum
     else:
-        by_subgroup = Counter(fleet.nodes[fleet.pod_nodes[uid]].pods[uid].subgroup for uid in bound)
+        by_subgroup = _running(fleet, gang)
         running = by_subgroup.total()
         in_all = max(0, gang.minimum - running)
         wanted = {each.name: max(0, each.minimum - by_subgroup[each.name]) for each in gang.subgroups}
@@ -54,6 +62,24 @@ def next_members(fleet: Fleet, gang: Gang, waiting: Sequence[Request]) -> NextMe
         return NextMembers(State.ABOVE if running > minimum else State.AT, tuple(waiting[:1]))
     chosen, missing = _chosen(waiting, wanted, in_all)
     return NextMembers(State.BELOW, () if missing else chosen, missing)
+
+
+def incomplete(fleet: Fleet, gang: Gang, pending: Iterable[Request]) -> list[Part]:
+    """The whole group first (subgroup ""), if all minimums together are more than the pods that exist; then the
+    subgroups that lack pods."""
+    exist = _running(fleet, gang) + Counter(pod.subgroup for pod in pending)
+    parts = [Part(each.name, exist[each.name], each.minimum) for each in gang.subgroups]
+    least = max(gang.minimum, sum(each.minimum for each in gang.subgroups))
+    return [part for part in (Part("", exist.total(), least), *parts) if part.exist < part.minimum]
+
+
+def _running(fleet: Fleet, gang: Gang) -> Counter[str]:
+    """By subgroup."""
+    return Counter(
+        fleet.nodes[fleet.pod_nodes[uid]].pods[uid].subgroup
+        for uid in fleet.group_pods.get(gang.key, ())
+        if uid not in fleet.releasing
+    )
 
 
 def _chosen(waiting: Sequence[Request], wanted: dict[str, int], in_all: int) -> tuple[tuple[Request, ...], int]:

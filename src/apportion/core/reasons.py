@@ -2,8 +2,8 @@
 
 A row has the name of the reason, the layer that blocks the pod, the text, the changes in the cluster that can resolve
 it, and what could be relaxed. Filters give a row with its numbers (`Reason`); rows about the pod as a whole have no
-nodes. In the text {has}, {does} and {is_} follow the number of nodes; {subject}, {need}, {used} and {total} are the
-reason's own.
+nodes. In the text {has}, {does} and {is_} follow the number of nodes, {pods}, {were} and {pods_are} what is needed;
+{subject}, {need}, {used} and {total} are the reason's own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _ANYTHING = _SLICES | _PODS_END | _PODS_COME | _STORAGE | _NAMESPACES | _QUEUES
 class Row:
     """One reason. `partly` are other words for when some of what is needed is free; `ends_pods` if pods that end on
     the node can help; `from_attempt` if an attempt to bind the pod found it out, which no decision on the fleet can;
-    `releases_claims` if the pod gives up the claims that it has; `lasting` if no change in the cluster resolves it."""
+    `releases_claims` if the pod gives up the claims that it has; `lasting` if no change in the cluster resolves it;
+    `about_room` if the node is too small or too full, and nothing else is wrong with it."""
 
     code: str
     words: str
@@ -63,6 +64,7 @@ class Row:
     from_attempt: bool = False
     releases_claims: bool = False
     lasting: bool = False
+    about_room: bool = False
 
     def said(self, subject: str = "", need: int = 0, free: int = 0, total: int = 0, *, nodes: int = 1) -> str:
         """The text, for this number of nodes."""
@@ -73,6 +75,9 @@ class Row:
             is_="is" if one else "are",
             subject=subject,
             need=need,
+            pods="1 pod" if need == 1 else f"{need} pods",
+            were="was" if need == 1 else "were",
+            pods_are="is" if need == 1 else "are",
             used=total - free,
             total=total,
         )
@@ -90,19 +95,9 @@ class Code(StrEnum):
         return member
 
     # The queue
-    NO_QUEUE = Row(
-        "QueueDoesNotExist", "queue {subject} does not exist", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET
-    )
-    NOT_A_LEAF = Row(
-        "QueueNotLeaf",
-        "queue {subject} has child queues, and only queues without children run pods",
-        Layer.QUEUE,
-        helped_by=_QUEUES,
-        scope=Scope.FLEET,
-    )
-    BROKEN_QUEUE = Row(
-        "QueueWithoutRoot", "queue {subject}, so it has no share", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET
-    )
+    NO_QUEUE = Row("QueueDoesNotExist", "{subject}", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET)
+    NOT_A_LEAF = Row("QueueNotLeaf", "{subject}", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET)
+    BROKEN_QUEUE = Row("QueueUnusable", "{subject}", Layer.QUEUE, helped_by=_QUEUES, scope=Scope.FLEET)
     OVER_LIMIT = Row("OverLimit", "{subject}", Layer.QUEUE, helped_by=_QUEUES | {Happened.POD_GONE}, scope=Scope.FLEET)
     OVER_QUOTA = Row(
         "NonPreemptibleOverQuota",
@@ -120,6 +115,8 @@ class Code(StrEnum):
         helped_by=_QUEUES,
         scope=Scope.FLEET,
     )
+
+    TOO_LARGE = Row("GroupTooLarge", "", Layer.GANG, helped_by=_NODE | _QUEUES, scope=Scope.FLEET)
 
     # The node itself
     WRONG_NODE = Row("WrongNode", "{is_} not the node that the pod requires")
@@ -155,6 +152,7 @@ class Code(StrEnum):
         "{has} insufficient {subject} (needs {need}, {used} of {total} in use)",
         helped_by=_PODS_END,
         ends_pods=True,
+        about_room=True,
     )
     PODS = Row("TooManyPods", "{has} the maximum number of pods", helped_by=_PODS_END, ends_pods=True)
 
@@ -227,13 +225,14 @@ class Code(StrEnum):
         "{has} no ready node agent",
         relaxation=Relaxation("start the node agent on {node}", relaxations.agent_ready, of_node=True),
     )
-    NO_PROFILE = Row("NoSuchProfile", "{has} no GPU with profile {subject}", Layer.PLACEMENT)
+    NO_PROFILE = Row("NoSuchProfile", "{has} no GPU with profile {subject}", Layer.PLACEMENT, about_room=True)
     NO_PLACE = Row(
         "NoFreePlace",
         "{has} no free placement ({used} of {total} placements of {subject} in use)",
         Layer.PLACEMENT,
         helped_by=_SLICES,
         ends_pods=True,
+        about_room=True,
         partly="{has} no free placement for {need} x {subject} ({used} of {total} placements in use)",
     )
     NO_DEVICE = Row(
@@ -242,6 +241,7 @@ class Code(StrEnum):
         Layer.PLACEMENT,
         helped_by=_PODS_END,
         ends_pods=True,
+        about_room=True,
     )
     NO_MEMORY = Row(
         "NoFreeGpuMemory",
@@ -249,6 +249,7 @@ class Code(StrEnum):
         Layer.MEMORY,
         helped_by=_PODS_END,
         ends_pods=True,
+        about_room=True,
     )
 
     # The pod as a whole: independent of nodes
@@ -268,9 +269,17 @@ class Code(StrEnum):
 
     MAKING_ROOM = Row(
         "MakingRoom",
-        "a place on {subject} is reserved for the pod, and {need} pods that were evicted for it are terminating",
+        "a place on {subject} is reserved for the pod, and {pods} that {were} evicted for it {pods_are} terminating",
         Layer.PLACEMENT,
         helped_by=_PODS_END | _SLICES | _QUEUES,
+        scope=Scope.FLEET,
+    )
+
+    EVICTING = Row(
+        "EvictionPlanned",
+        "no node has room now; a place on {subject} becomes free by evicting {pods}",
+        Layer.PLACEMENT,
+        helped_by=_ANYTHING,
         scope=Scope.FLEET,
     )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from apportion.apis import names
-from apportion.apis.identities import NO_NODE, NodeName, PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID, QueueName
 from apportion.apis.request import Request
+from apportion.core.queues.raises import Raise
 from apportion.core.reasons import Code, Layer, Reason
 
 
@@ -26,8 +28,9 @@ class NodeGroup:
 @dataclass(frozen=True)
 class Remedy:
     """A change that would admit the pod. Kinds, cheapest first: profile (something smaller), model, quota, free
-    (pods to end), rule (to relax), add (a node). The first two put `instead` in the place of `subject`; `field`
-    says of what, where it is not a profile."""
+    (pods to end), rule (to relax), add (`count` nodes). The first two put `instead` in the place of `subject`; `field`
+    says of what, where it is not a profile. `raises` are quotas and limits of queues; those of another kind than quota
+    need them besides."""
 
     kind: str
     subject: str = ""
@@ -38,6 +41,7 @@ class Remedy:
     uids: tuple[PodUID, ...] = ()
     count: int = 0
     code: Code | None = None
+    raises: tuple[Raise, ...] = ()
 
     @property
     def changes_pod(self) -> bool:
@@ -47,9 +51,35 @@ class Remedy:
         return self.kind in {"profile", "model"}
 
 
+class NoReclaim(StrEnum):
+    """Why nothing is reclaimed for a pod."""
+
+    AT_SHARE = "AtFairShare"
+    NOBODY_ABOVE = "NobodyAboveFairShare"
+    PROTECTED = "Protected"
+    NO_ROOM = "NoRoom"  # what could be reclaimed makes no room for it
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where the queue of a group stands in one resource. `above` are the queues from which could be reclaimed;
+    `protected` counts their pods that must not be evicted, by what protects them."""
+
+    queue: QueueName
+    resource: str
+    need: int
+    used: int
+    share: int
+    quota: int
+    reclaim: NoReclaim
+    above: tuple[QueueName, ...] = ()
+    protected: tuple[tuple[str, int], ...] = ()
+
+
 @dataclass(frozen=True)
 class Refusal:
-    """A pod that cannot be placed now. `detail` is the text of a reason that does not depend on nodes."""
+    """A pod that cannot be placed now. `detail` is the text of a reason that does not depend on nodes; `remark` is one
+    more sentence."""
 
     uid: PodUID
     pod: str
@@ -59,6 +89,8 @@ class Refusal:
     groups: tuple[NodeGroup, ...] = ()
     remedy: Remedy | None = None
     detail: str = ""
+    standing: Standing | None = None
+    remark: str = ""
 
     @property
     def namespace(self) -> str:

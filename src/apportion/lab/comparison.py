@@ -63,7 +63,7 @@ def _turns(runs: Sequence[Run]) -> Iterator[Run]:
     """What order and shares cost of a round."""
     for run in runs:
         if "order_seconds" in run:
-            case = f"{run['pods']:,} pods, {run['queues']:,} queues"
+            case = f"turns, {run['pods']:,} pods"
             part = 100 * run["order_seconds"] / run["seconds"]
             yield {"case": case, "measure": "round, s", openb.OURS: run["seconds"]}
             yield {"case": case, "measure": "% for order", openb.OURS: part}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -21,6 +22,7 @@ from apportion.core import equivalence, gangs
 from apportion.core.cluster_changes import Change
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group, key_of
+from apportion.core.reasons import Layer
 from apportion.core.refusals import Refusal
 from apportion.scheduler.helpful_changes import HelpfulChanges
 
@@ -139,6 +141,13 @@ class Backlog:
     def count(self, stage: Stage) -> int:
         known = {Stage.READY: len(self._ready), Stage.UNDER_WAY: len(self._under_way)}
         return known[stage] if stage in known else len(self._entries) - sum(known.values())
+
+    def by_layer(self) -> Counter[Layer]:
+        """Pods that are parked, by the layer that blocks them."""
+        found: Counter[Layer] = Counter()
+        for parked in self._parked.values():
+            found[parked.refusal.layer] += sum(len(entry.group.members) for entry in parked.entries.values())
+        return found
 
     @property
     def busy(self) -> bool:

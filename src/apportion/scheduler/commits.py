@@ -21,6 +21,7 @@ from enum import Enum
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS
+from apportion.apis.request import Request
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.core.operations import Bind, BindShare, ClaimSlice, Evict, ObjectRef, Operation, Reserve
@@ -82,9 +83,10 @@ class CommitResult:
 
 
 class Committer:
-    """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does, and `ready`
-    whether the agent of a node makes slices now. `check_budgets` raises EvictionRefused before several pods are evicted
-    if one of them must not be. `nominated` is the nominated node of a pod, as we have seen it."""
+    """Writes statements, many at a time. Claims live in `namespace`; `holds` says whether the lease does, `ready`
+    whether the agent of a node makes slices now, and `group_name` which PodGroup a pod names once it is bound.
+    `check_budgets` raises EvictionRefused before several pods are evicted if one of them must not be. `nominated` is
+    the nominated node of a pod, as we have seen it."""
 
     def __init__(
         self,
@@ -96,6 +98,7 @@ class Committer:
         pod_ends: PodEnds,
         nominated: Callable[[PodUID], str] = lambda _: "",
         check_budgets: Callable[[Sequence[Evict]], Awaitable[None]] | None = None,
+        group_name: Callable[[Request], str | None] = lambda _: None,
         pod_end_seconds: float = POD_END_SECONDS,
         concurrent: int = CONCURRENT,
     ) -> None:
@@ -107,7 +110,7 @@ class Committer:
         self._ready = ready
         self._check_budgets = check_budgets
         self._nominations = NominationWriter(client, nominated)
-        self._writers = writers(client, namespace) | {Reserve: self._nominations}
+        self._writers = writers(client, namespace, group_name) | {Reserve: self._nominations}
         self._slots = asyncio.Semaphore(concurrent)
         self._closed = False
 

@@ -22,6 +22,7 @@ from apportion.core.evictions import room, stale_groups
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
+from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
 from apportion.core.operations import Evict, ObjectKind, Reserve
 from apportion.core.policies import Policy
@@ -48,7 +49,11 @@ PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several 
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 ROOM_SECONDS = 0.5  # between two attempts to make room for one class
+SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM})  # mostly
+RUNNING_SECONDS = 1.0  # how old the groups that run may be in an explanation
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
+
+_EXPLAINED = frozenset({Code.OVER_LIMIT, Code.OVER_QUOTA})  # reasons of queues whose remedy is worked out
 
 
 class Cycles:
@@ -70,12 +75,14 @@ class Cycles:
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
         self._policy, self._consolidation = policy, consolidation
-        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now)
         self._changed = changed
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.entitlements = Entitlements(view.fleet)
+        self._running: tuple[float, RunningGroups] | None = None  # since when
+        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._running_groups)
+        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         self._reservations = Reservations(view, policy, now)
         self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
         backlog.on_change(self._demanded)
@@ -234,6 +241,8 @@ class Cycles:
             return  # pods above the minimum: tried again when the others are bound
         elif outcome is None:
             self._explanations.add(entry, group)
+        elif outcome.code in _EXPLAINED:
+            self._explanations.add(entry, group, outcome)
         else:
             self._refuse(entry, outcome)
 
@@ -243,23 +252,37 @@ class Cycles:
         self._no_room = {alike: until for alike, until in self._no_room.items() if until > now}
         running: RunningGroups | None = None
         shares = self.entitlements.update()
+        settled: set[Hashable] = set()  # classes that were tried now, or that are looked at again later
         for entry, group in without_place:
             if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
                 continue
             first = group.members[0]
             alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
             if alike in self._no_room:
-                self._backlog.look_again(entry.key, self._no_room[alike])
+                if alike not in settled:  # something has changed since the last attempt
+                    self._backlog.look_again(entry.key, self._no_room[alike])
+                    settled.add(alike)
                 continue
+            settled.add(alike)
             if self._waits_for_another_leader(entry, group):
                 continue
             running = running or RunningGroups(fleet, int(time.time()))
+            self._running = (now, running)
             statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
             if statement is None:
                 self._no_room[alike] = now + ROOM_SECONDS
             else:
                 self._room_made(entry, group, statement)
             await asyncio.sleep(0)
+
+    def _running_groups(self) -> RunningGroups:
+        """For explanations: those of the last cycle, if they are recent enough."""
+        now = self._now()
+        if self._running is None or now > self._running[0] + RUNNING_SECONDS:
+            self._running = (now, RunningGroups(self._view.fleet, int(time.time())))
+        else:
+            self._running[1].follow()
+        return self._running[1]
 
     def _waits_for_another_leader(self, entry: Waiting, group: Group) -> bool:
         if not self._reservations.of_another_leader(group):
@@ -334,8 +357,9 @@ class Cycles:
         self._backlog.park(entry, refusal)
         if refusal.code is not Code.MAKING_ROOM:
             self._reservations.give_up(entry.key)
+        text = messages.of(refusal)
         for member in entry.group.members:
-            self._reporter.waits(member, messages.of(refusal))
+            self._reporter.waits(member, text, soon_over=refusal.code in SOON_OVER)
         if refusal.code.row.releases_claims:
             log.info("pod %s: %s", entry.group.name, refusal.detail)
             self._spawn(self._release_claims(entry))
@@ -378,10 +402,11 @@ class Cycles:
 
     async def _evict(self, statement: Statement, wanted: Callable[[], bool] = lambda: True) -> CommitResult:
         """Write a statement that evicts, and tell who was evicted."""
+        evictions = [operation for operation in statement.operations if isinstance(operation, Evict)]
+        for eviction in evictions:
+            log.info("pod %s on node %s is evicted: %s", eviction.request.key, eviction.node, eviction.reason)
         result = await self._committer.commit(statement, wanted=wanted)
-        for operation in statement.operations:
-            if isinstance(operation, Evict) and operation.confirmed_by in result.existing:
-                self._reporter.evicted(operation)
+        self._reporter.evicted([each for each in evictions if each.confirmed_by in result.existing])
         if result.complete:
             self._view.assumptions.written(statement)
         return result

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 BETWEEN_REPORTS_SECONDS = 10.0  # about one pod
 BETWEEN_REPEATED_SECONDS = 0.05  # about any pods that were told before
+SOON_OVER_SECONDS = 2.0  # pods of a group that is being created, or pods that are being evicted
 STAND_BACK_SECONDS = 20.0  # the longest that an event about a bound pod waits for others to be bound
 LOOK_SECONDS = 0.2
 WORKERS = 8
@@ -55,10 +56,11 @@ class _Report:
 
 
 class _News(NamedTuple):
-    """A pod that was bound: its event is written at the latest at `due`."""
+    """What happened to a pod: its event is written at the latest at `due`."""
 
     due: float
     regarding: Regarding
+    reason: str
     text: str
 
 
@@ -89,8 +91,8 @@ class Reporter:
         self._first: WorkQueue[PodUID] = WorkQueue("reports")
         self._repeated: WorkQueue[PodUID] = WorkQueue("repeated reports")
 
-    def waits(self, request: Request, text: str) -> None:
-        """The pod cannot be placed, and why."""
+    def waits(self, request: Request, text: str, *, soon_over: bool = False) -> None:
+        """The pod cannot be placed, and why. If that is `soon_over`, it is told only after a while."""
         report = self._reports.get(request.uid)
         if report is None:
             report = self._reports[request.uid] = _Report(request, text, self._said(request.uid))
@@ -100,7 +102,7 @@ class Reporter:
         if report.told:
             self._repeated.add_after(request.uid, report.at + BETWEEN_REPORTS_SECONDS - self._now())
         else:
-            self._first.add(request.uid)
+            self._first.add_after(request.uid, SOON_OVER_SECONDS if soon_over else 0.0)
 
     def problem(self, pod: Pod, error: InputError) -> None:
         """The request of the pod is invalid."""
@@ -119,15 +121,15 @@ class Reporter:
             devices = statement.devices_of(bind)
             if request.slices and devices:
                 text += ": " + ", ".join(devices)
-            self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), text))
-            self._has_news.set()
-        if self._ended:
-            self._tell(len(self._news))
+            self._news.append(_News(self._now() + STAND_BACK_SECONDS, _regarding(request), SCHEDULED, text))
+        self._tell_later()
 
-    def evicted(self, operation: Evict) -> None:
-        """A pod is evicted, and for whom."""
-        log.info("pod %s on node %s: %s", operation.request.key, operation.node, operation.reason)
-        self._recorder.warn(_regarding(operation.request), EVICTED, operation.reason)
+    def evicted(self, operations: Sequence[Evict]) -> None:
+        """These pods were evicted. Their events are not held back."""
+        now = self._now()
+        news = [_News(now, _regarding(each.request), EVICTED, each.reason) for each in operations]
+        self._news.extendleft(reversed(news))
+        self._tell_later()
 
     def forget(self, uid: PodUID) -> None:
         """The pod waits no longer."""
@@ -152,10 +154,17 @@ class Reporter:
             self._tell(BATCH)
             await self._recorder.flush()  # its queue is short, and what does not fit is lost
 
+    def _tell_later(self) -> None:
+        if self._ended:
+            self._tell(len(self._news))
+        elif self._news:
+            self._has_news.set()
+
     def _tell(self, most: int) -> None:
         for _ in range(min(most, len(self._news))):
             news = self._news.popleft()
-            self._recorder.record(news.regarding, SCHEDULED, news.text)
+            record = self._recorder.warn if news.reason == EVICTED else self._recorder.record
+            record(news.regarding, news.reason, news.text)
         if not self._news:
             self._has_news.clear()
 

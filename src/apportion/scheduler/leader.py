@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -15,12 +16,20 @@ from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
 from apportion.core.policies import Policy
+from apportion.scheduler import waiting_metrics
 from apportion.scheduler.advice import Advice
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.budget_check import BudgetCheck
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.cycles import Cycles
 from apportion.scheduler.events import Reporter
+from apportion.scheduler.groups.config_events import ConfigEvents
+from apportion.scheduler.groups.group_pods import GroupPods
+from apportion.scheduler.groups.pod_groups import PodGroups
+from apportion.scheduler.groups.stale_groups import StaleGroups
+from apportion.scheduler.groups.status_content import StatusContent
+from apportion.scheduler.groups.statuses import PodGroupStatuses
+from apportion.scheduler.groups.wait_reasons import WaitReasons
 from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
@@ -60,6 +69,17 @@ class Leader:
         self._marked_claims = MarkedClaims(
             client, claims=informers.claims, pods=informers.pods, recorder=recorder, holds=election.holds
         )
+        group_pods = GroupPods(self.view, informers)
+        self._pod_groups = PodGroups(
+            client,
+            self.view,
+            informers.pod_groups,
+            group_pods,
+            holds=election.holds,
+            busy=lambda: self.backlog.busy,
+            now=now,
+        )
+        self._config_events = ConfigEvents(self.view.grouper_config, recorder)
         pod_ends = PodEnds(self.view)
         informers.pods.on_change(pod_ends.changed)
         self._committer = Committer(
@@ -70,6 +90,7 @@ class Leader:
             pod_ends=pod_ends,
             nominated=lambda uid: self.view.pods.nominated.get(uid, ""),
             check_budgets=BudgetCheck(client, self.view.budgets),
+            group_name=self._pod_groups.name_of,
         )
         policy = Policy.named(settings.policy)
         self._lost_claims = LostClaims(
@@ -94,6 +115,31 @@ class Leader:
             now=now,
         )
         self._queue_statuses = QueueStatuses(client, self.view, self._cycles.entitlements, holds=election.holds)
+        grace = settings.stale_group_seconds
+        reasons = WaitReasons(self.view, self._cycles.entitlements)
+        content = StatusContent(self.view, group_pods, reasons, grace=grace, today=time.time)
+        self._group_statuses = PodGroupStatuses(
+            client,
+            self.view,
+            informers.pod_groups,
+            group_pods,
+            self.backlog,
+            content,
+            recorder,
+            holds=election.holds,
+            now=now,
+        )
+        informers.pods.on_change(self._group_statuses.pod_changed)
+        self._stale_groups = StaleGroups(
+            self.view,
+            group_pods,
+            self._committer,
+            self._reporter,
+            recorder,
+            grace=grace,
+            holds=election.holds,
+            now=now,
+        )
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What runs once the informers have synced."""
@@ -105,6 +151,10 @@ class Leader:
             self._advice.run(),
             self._cycles.run(),
             self._queue_statuses.run(),
+            self._pod_groups.run(),
+            self._group_statuses.run(),
+            self._stale_groups.run(),
+            waiting_metrics.run(self.view, self.backlog),
             self._sweep(),
         ]
 

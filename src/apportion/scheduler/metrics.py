@@ -11,7 +11,11 @@ EXPLANATIONS = Counter(
 COMMITS = Counter("apportion_scheduler_commits_total", "Bindings, by outcome.", ["outcome"])
 COMMIT_SECONDS = Histogram("apportion_scheduler_commit_seconds", "Time to write claims and bindings of one group.")
 CYCLE_SECONDS = Histogram("apportion_scheduler_cycle_seconds", "Duration of a scheduling cycle.")
-PENDING = Gauge("apportion_scheduler_pending_pods", "Pending pods, by stage.", ["stage"])
+PENDING = Gauge(
+    "apportion_scheduler_pending_pods",
+    "Groups of pending pods, by stage; a pod without a group is one of its own.",
+    ["stage"],
+)
 LEADING = Gauge("apportion_scheduler_leading", "1 if this process is the leader.")
 LEFTOVERS = Counter(
     "apportion_scheduler_leftover_claims_total", "Claims deleted because no pod will use them.", ["why"]

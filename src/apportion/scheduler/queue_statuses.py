@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from apportion.apis import names
-from apportion.apis.custom_resources.queues import INVALID, ORPHAN, OVER_QUOTA, OVERSUBSCRIBED, Queue
+from apportion.apis.custom_resources.queues import Queue
 from apportion.apis.identities import QueueName
 from apportion.apis.kinds import QUEUES
 from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
-from apportion.core.queues import quantities
-from apportion.core.queues.amounts import NOTHING, RESOURCES, Amounts
+from apportion.core.explanations import queue_conditions
+from apportion.core.queues.amounts import NOTHING, Amounts
 from apportion.core.queues.entitlements import Entitlements
-from apportion.core.queues.fair_shares import UNLIMITED
-from apportion.core.queues.tree import Problem
 from apportion.scheduler import queue_metrics
 from apportion.view.view import View
 
@@ -26,14 +24,6 @@ log = logging.getLogger(__name__)
 
 PASS_SECONDS = 1.0  # between two looks at all queues
 MOST_WRITES = 50  # in one
-
-
-class _Finding(NamedTuple):
-    """A condition; `message` only where it is true."""
-
-    type: str
-    reason: str
-    message: str
 
 
 class QueueStatuses:
@@ -66,10 +56,11 @@ class QueueStatuses:
 
     def _status(self, name: QueueName, queue: Queue, demand: dict[QueueName, Amounts]) -> dict[str, Any]:
         accounts, shares = self._view.fleet.accounts, self._entitlements.shares
-        found = {each.type: each for each in self._findings(name)}
+        total = self._entitlements.total
+        found = {each.type: each for each in queue_conditions.conditions(accounts, shares, total, name)}
         before = {each.type: each for each in queue.status.conditions}
         conditions = []
-        for kind in (ORPHAN, OVER_QUOTA, OVERSUBSCRIBED, INVALID):
+        for kind in queue_conditions.TYPES:
             finding, known = found.get(kind), before.get(kind)
             status = "True" if finding is not None else "False"
             since = known.last_transition_time if known is not None and known.status == status else clock.timestamp()
@@ -90,43 +81,6 @@ class QueueStatuses:
             "requested": resource_list(demand.get(name, NOTHING)),
             "fairShare": resource_list(shares.get(name, NOTHING)),
         }
-
-    def _findings(self, name: QueueName) -> Iterator[_Finding]:
-        problem = self._view.queues.problems.get(name)
-        if problem is not None:
-            yield _Finding(INVALID, "InvalidField", str(problem))
-            return
-        accounts, shares = self._view.fleet.accounts, self._entitlements.shares
-        tree = accounts.tree
-        broken = tree.broken(name)
-        top = tree.queues[tree.path(name)[-1]]
-        if broken is Problem.NO_PARENT:
-            yield _Finding(
-                ORPHAN,
-                "ParentNotFound",
-                f"queue {top.parent} does not exist: create it, or change parentQueue of queue {top.name}",
-            )
-        elif broken is Problem.CYCLE:
-            cycle = " -> ".join((*reversed(tree.path(name)), tree.path(name)[-1]))
-            yield _Finding(INVALID, "Cycle", f"the parents form a cycle ({cycle}): change parentQueue of one of them")
-        queue, used = tree.queues[name], accounts.used(name)
-        for number, (resource, allowance) in enumerate(zip(RESOURCES, queue.allowances, strict=True)):
-            if allowance.quota != UNLIMITED and used[number] > allowance.quota:
-                has, quota = (quantities.said(resource, each) for each in (used[number], allowance.quota))
-                yield _Finding(OVER_QUOTA, "AboveQuota", f"{has} in use, the quota is {quota}")
-                break
-        children = [shares[child] for child in tree.children(name) if child in shares]
-        for number, resource in enumerate(RESOURCES):
-            together = sum(share[number] for share in children)
-            own = shares.get(name, NOTHING)[number]
-            if together > own:
-                asked, has = quantities.said(resource, together), quantities.said(resource, own)
-                yield _Finding(
-                    OVERSUBSCRIBED,
-                    "QuotasOfChildren",
-                    f"child queues are guaranteed {asked} of a share of {has}: pods are served in order of arrival",
-                )
-                break
 
     def _demand(self) -> dict[QueueName, Amounts]:
         """Of every queue with all below it."""

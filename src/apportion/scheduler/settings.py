@@ -21,3 +21,5 @@ class Settings:
     lease_duration: float = 15.0
     lease_renew_deadline: float = 10.0
     lease_retry: float = 2.0
+    stale_group_seconds: int = 60
+    """How long a group may run without its minimum before it is evicted; -1: for ever."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
+from apportion.apis import names
 from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, new_claim
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import PodUID
@@ -47,12 +48,14 @@ class Writer(Protocol, Generic[O_contra]):
         ...
 
 
-def writers(client: Client, namespace: str) -> dict[type[Operation], Writer[Any]]:
+def writers(
+    client: Client, namespace: str, group_name: Callable[[Request], str | None] = lambda _: None
+) -> dict[type[Operation], Writer[Any]]:
     """One writer for each kind of operation; claims live in `namespace`."""
     return {
         ClaimSlice: ClaimWriter(client, namespace),
         BindVolume: VolumeWriter(client),
-        Bind: BindingWriter(client),
+        Bind: BindingWriter(client, group_name),
         Evict: EvictionWriter(client),
         Reserve: NominationWriter(client),
     }
@@ -148,12 +151,17 @@ class VolumeWriter:
 
 
 class BindingWriter:
-    def __init__(self, client: Client) -> None:
+    """`group_name` is the PodGroup that a pod names from now on, None if there is nothing to add."""
+
+    def __init__(self, client: Client, group_name: Callable[[Request], str | None]) -> None:
         self._client = client
+        self._group_name = group_name
 
     async def write(self, operation: Bind) -> None:
         request = operation.request
-        await self._client.bind(request.namespace, request.name, request.uid, operation.node)
+        name = self._group_name(request)
+        annotations = {names.POD_GROUP: name} if name is not None else None
+        await self._client.bind(request.namespace, request.name, request.uid, operation.node, annotations=annotations)
 
     async def exists(self, operation: Bind) -> bool:
         pod = await pod_of(self._client, operation.request)

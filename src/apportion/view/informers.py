@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from apportion.apis import kinds
+from apportion.apis import kinds, names
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.claims import AllocationClaim
+from apportion.apis.custom_resources.kai_config import Config
 from apportion.apis.custom_resources.pod_groups import PodGroup
 from apportion.apis.custom_resources.queues import Queue
 from apportion.apis.disruption_budgets import PodDisruptionBudget
@@ -31,7 +32,13 @@ from apportion.view.view import View
 
 Source = Informer[Any] | OptionalInformer
 
-BY_POD, BY_NODE, BY_UID = "pod", "node", "uid"
+BY_POD, BY_NODE, BY_UID, BY_GROUP = "pod", "node", "uid", "group"
+
+
+def named_group(pod: Pod) -> tuple[str, ...]:
+    """The key of the group that the pod names, if it names one."""
+    name = pod.metadata.annotations.get(names.POD_GROUP)
+    return (f"{pod.metadata.namespace}/{name}",) if name else ()
 
 
 class Informers:
@@ -75,7 +82,7 @@ class Informers:
             kinds.PODS,
             into=Pod,
             namespace=only_namespace,
-            indexes={BY_UID: lambda pod: [pod.metadata.uid]},
+            indexes={BY_UID: lambda pod: [pod.metadata.uid], BY_GROUP: named_group},
         )
         self.volume_claims = Informer(
             client, kinds.PERSISTENT_VOLUME_CLAIMS, into=PersistentVolumeClaim, namespace=only_namespace
@@ -86,6 +93,7 @@ class Informers:
         self.budgets = Informer(
             client, kinds.POD_DISRUPTION_BUDGETS, into=PodDisruptionBudget, namespace=only_namespace
         )
+        self.configs = Informer(client, kinds.KAI_CONFIGS, into=Config)
         self.volumes = Informer(client, kinds.PERSISTENT_VOLUMES, into=PersistentVolume)
         self.storage_classes = Informer(client, kinds.STORAGE_CLASSES, into=StorageClass)
         self._not_readable: list[Source] = []
@@ -93,6 +101,7 @@ class Informers:
         self._queue_changes = Burst(view.queues.all_changed)
         objects = view.group_objects
         self.optional = (
+            OptionalInformer(client, self.configs, silent=True),
             OptionalInformer(client, self.queues),
             OptionalInformer(client, self.priority_classes, on_known=objects.priority_classes_known),
             OptionalInformer(client, self.pod_groups, namespace=only_namespace, on_known=objects.pod_groups_known),
@@ -117,6 +126,7 @@ class Informers:
         self.pod_groups.on_change(view.group_objects.pod_group_changed)
         self.priority_classes.on_change(view.group_objects.priority_class_changed)
         self.budgets.on_change(view.budgets.changed)
+        self.configs.on_change(view.grouper_config.changed)
 
     @property
     def all(self) -> tuple[Source | OwnerInformers, ...]:

@@ -61,6 +61,7 @@ class OwnerInformers:
         self._wanted: asyncio.Queue[KindKey] = asyncio.Queue()
         self._starting: set[KindKey] = set()
         self._informers: dict[KindKey, Informer[Any]] = {}
+        self._tasks: dict[KindKey, asyncio.Task[None]] = {}
 
     async def synced(self) -> None:
         """The owners of all pods that the first list had are known."""
@@ -85,13 +86,24 @@ class OwnerInformers:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        self._view.group_objects.follow_owners(self._want)
+        self._view.group_objects.follow_owners(self._want, self._stop)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._release())
-            for informer in self._informers.values():  # that were loaded before
-                tasks.create_task(informer.run())
+            for key, informer in self._informers.items():  # that were loaded before
+                self._tasks[key] = tasks.create_task(informer.run())
             while True:
-                tasks.create_task(self._follow(await self._wanted.get()))
+                key = await self._wanted.get()
+                if key in self._view.groups.owners.table and key not in self._tasks:
+                    self._tasks[key] = tasks.create_task(self._follow(key))
+
+    def _stop(self, kinds: Iterable[KindKey]) -> None:
+        """What was kept of these objects is not what is of interest now."""
+        for key in kinds:
+            task = self._tasks.pop(key, None)
+            if task is not None:
+                task.cancel()
+            self._informers.pop(key, None)
+            self._starting.discard(key)
 
     def _want(self, key: KindKey) -> None:
         self._starting.add(key)

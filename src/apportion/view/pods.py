@@ -9,6 +9,7 @@ import msgspec
 
 from apportion.apis import names
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
+from apportion.apis.owner_kinds import grouping
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core.cluster_changes import Happened
@@ -185,7 +186,7 @@ class Pods:
         assumed = self._assumptions.shown(ObjectKind.POD, uid)
         self._stop_waiting(uid)
         known = self._fleet.pod_nodes.get(uid)
-        if assumed and known == node and old is not None and _only_bound(old, pod):
+        if assumed and known == node and old is not None and self._only_bound(old, pod):
             self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
             if self._fleet.nodes[node].pods[uid].whole_gpus:
                 self._accelerators.assign_devices(node)
@@ -206,6 +207,23 @@ class Pods:
             self._changes.note(Happened.POD_GONE, known, uid)
         self._changes.note(Happened.POD_CAME, node, uid)
 
+    def _only_bound(self, old: Pod, new: Pod) -> bool:
+        """Nothing but the node was added, and the name of its group, which comes with the binding."""
+        return (
+            msgspec.structs.replace(new.spec, node_name=NO_NODE) == old.spec
+            and old.metadata.labels == new.metadata.labels
+            and (old.metadata.annotations == new.metadata.annotations or self._only_named(old, new))
+            and old.metadata.owner_references == new.metadata.owner_references
+            and old.status.start_time == new.status.start_time
+        )
+
+    def _only_named(self, old: Pod, new: Pod) -> bool:
+        request = self._fleet.nodes[new.spec.node_name].pods[new.uid]
+        name = request.group or grouping.single_group_name(request.name, request.uid)
+        before, after = old.metadata.annotations, new.metadata.annotations
+        named = names.POD_GROUP not in before and {**before, names.POD_GROUP: name} == after
+        return named and not self._groups.is_of_user(request.group_key)
+
     def _leave(self, uid: PodUID) -> None:
         node = self._fleet.pod_nodes.get(uid)
         if node is not None:
@@ -219,17 +237,6 @@ class Pods:
 def message_of(pod: Pod) -> str:
     """What the condition PodScheduled says."""
     return next((entry.message for entry in pod.status.conditions if entry.type == SCHEDULED), "")
-
-
-def _only_bound(old: Pod, new: Pod) -> bool:
-    """Nothing but the node was added."""
-    return (
-        msgspec.structs.replace(new.spec, node_name=NO_NODE) == old.spec
-        and old.metadata.labels == new.metadata.labels
-        and old.metadata.annotations == new.metadata.annotations
-        and old.metadata.owner_references == new.metadata.owner_references
-        and old.status.start_time == new.status.start_time
-    )
 
 
 def _same_wish(old: Pod, new: Pod) -> bool:

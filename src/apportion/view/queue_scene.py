@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from apportion.apis import names
 from apportion.apis.identities import QueueName
+from apportion.core.evictions.nominations import reservation_key
+from apportion.core.explanations import queue_conditions
+from apportion.core.explanations.queue_conditions import Condition
 from apportion.core.queues.amounts import NOTHING, Amounts
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.queues.tree import Problem, Queue
 from apportion.view.view import View
 
-_PROBLEMS = {
-    Problem.NO_PARENT: "its parent queue does not exist: create it, or change parentQueue",
-    Problem.CYCLE: "it is its own ancestor: change parentQueue of one queue in the cycle",
-}
-
 
 @dataclass(frozen=True)
 class ShownQueue:
-    """One queue; `depth` in the tree from 0. Amounts include those of child queues."""
+    """One queue; `depth` in the tree from 0. Amounts include those of child queues. `conditions` are those that are
+    true."""
 
     queue: Queue
     depth: int
@@ -31,7 +30,7 @@ class ShownQueue:
     demand: Amounts
     running: int
     waiting: int
-    problem: str = ""
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def name(self) -> QueueName:
@@ -40,72 +39,75 @@ class ShownQueue:
 
 @dataclass(frozen=True)
 class QueueScene:
-    """`total` is what the queues share; `lost` are pods that name a queue which does not exist, by that name."""
+    """`total` is what the queues share; `invalid` are queues that cannot be read, with what is wrong; `lost` are pods
+    that name a queue which does not exist, by that name."""
 
     total: Amounts
     queues: tuple[ShownQueue, ...]
     lost: dict[str, int]
+    invalid: dict[str, str] = field(default_factory=dict)
+
+
+def entitlements(view: View) -> Entitlements:
+    """What queues are entitled to, by what runs and what waits to be placed: no gated pods, and none with problems."""
+    found = Entitlements(view.fleet)
+    for each in view.waiting:
+        request, problem = each.reading
+        ours = request is not None and request.scheduler_name in names.OUR_SCHEDULERS
+        if not ours or request is None or problem is not None or request.gated or each.held:
+            continue
+        if reservation_key(request, request.group_key) not in view.fleet.reservations:  # that is charged already
+            found.demand.add(request)
+    found.update()
+    return found
 
 
 def queue_scene(view: View) -> QueueScene:
-    fleet = view.fleet
-    entitlements = Entitlements(fleet)
-    waiting: Counter[QueueName] = Counter()
-    for each in view.waiting:
-        request = each.reading.request
-        if request is not None and request.scheduler_name in names.OUR_SCHEDULERS:
-            entitlements.demand.add(request)
-            waiting[request.queue] += 1
-    entitlements.update()
-    running = Counter(
-        node.pods[uid].queue
-        for node in fleet
-        for uid in node.pods
-        if node.pods[uid].scheduler_name in names.OUR_SCHEDULERS and uid not in fleet.releasing
-    )
-    tree = fleet.accounts.tree
-    demand = entitlements.demand.of_queues()
+    shown = _Shown(view)
+    tree = view.fleet.accounts.tree
+    circular = [name for name in tree.queues if tree.broken(name) is Problem.CYCLE]
+    roots = [name for name, queue in tree.queues.items() if queue.parent not in tree]
+    queues = [each for name in roots for each in shown.below(name, 0)]
+    queues += [shown.one(name, 0, ()) for name in circular]
+    lost: dict[str, int] = {
+        name: count for name, count in sorted(shown.waiting.items()) if name not in tree and name not in tree.invalid
+    }
+    invalid: dict[str, str] = dict(sorted(tree.invalid.items()))
+    return QueueScene(shown.entitled.total, tuple(queues), lost, invalid)
 
-    def shown(name: QueueName, depth: int) -> Iterator[ShownQueue]:
-        below = [each for child in tree.children(name) for each in shown(child, depth + 1)]
-        own = [each for each in below if each.depth == depth + 1]
-        asked = demand.get(name, NOTHING)
-        for each in own:
-            asked = asked.plus(each.demand)
-        problem = tree.broken(name)
-        yield ShownQueue(
-            queue=tree.queues[name],
+
+class _Shown:
+    """Queues with their numbers."""
+
+    def __init__(self, view: View) -> None:
+        self._accounts = view.fleet.accounts
+        self.entitled = entitlements(view)
+        self._demand = self.entitled.demand.of_queues()
+        ours = names.OUR_SCHEDULERS
+        requests = (each.reading.request for each in view.waiting)
+        self.waiting = Counter(each.queue for each in requests if each is not None and each.scheduler_name in ours)
+        placed = (node.pods[uid] for node in view.fleet for uid in node.pods if uid not in view.fleet.releasing)
+        self._running = Counter(pod.queue for pod in placed if pod.scheduler_name in ours)
+
+    def below(self, name: QueueName, depth: int) -> Iterator[ShownQueue]:
+        """The queue, and all below it."""
+        others = [each for child in self._accounts.tree.children(name) for each in self.below(child, depth + 1)]
+        yield self.one(name, depth, [each for each in others if each.depth == depth + 1])
+        yield from others
+
+    def one(self, name: QueueName, depth: int, children: Sequence[ShownQueue]) -> ShownQueue:
+        accounts, shares = self._accounts, self.entitled.shares
+        demand = self._demand.get(name, NOTHING)
+        for child in children:
+            demand = demand.plus(child.demand)
+        return ShownQueue(
+            queue=accounts.tree.queues[name],
             depth=depth,
-            share=entitlements.shares.get(name, NOTHING),
-            used=fleet.accounts.used(name),
-            fixed=fleet.accounts.fixed(name),
-            demand=asked,
-            running=running[name] + sum(each.running for each in own),
-            waiting=waiting[name] + sum(each.waiting for each in own),
-            problem=_PROBLEMS[problem] if problem is not None else "",
+            share=shares.get(name, NOTHING),
+            used=accounts.used(name),
+            fixed=accounts.fixed(name),
+            demand=demand,
+            running=self._running[name] + sum(child.running for child in children),
+            waiting=self.waiting[name] + sum(child.waiting for child in children),
+            conditions=tuple(queue_conditions.conditions(accounts, shares, self.entitled.total, name)),
         )
-        yield from below
-
-    roots = [name for name in tree.queues if tree.queues[name].parent not in tree or _in_cycle(view, name)]
-    listed = tuple(each for name in roots for each in (shown(name, 0) if not _in_cycle(view, name) else ()))
-    broken = tuple(
-        ShownQueue(
-            tree.queues[name],
-            0,
-            NOTHING,
-            fleet.accounts.used(name),
-            NOTHING,
-            NOTHING,
-            running[name],
-            waiting[name],
-            _PROBLEMS[Problem.CYCLE],
-        )
-        for name in tree.queues
-        if _in_cycle(view, name)
-    )
-    lost: dict[str, int] = {name: count for name, count in sorted(waiting.items()) if name not in tree}
-    return QueueScene(entitlements.total, (*listed, *broken), lost)
-
-
-def _in_cycle(view: View, name: QueueName) -> bool:
-    return view.fleet.accounts.tree.broken(name) is Problem.CYCLE

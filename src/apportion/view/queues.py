@@ -59,7 +59,8 @@ class Queues:
             assert subject is not None
             changed = self._set(QueueName(subject.metadata.name), new) or changed
         if changed:
-            self._accounts.set_tree(QueueTree(self._readable.values()) if self._objects else _WITHOUT_QUEUES)
+            invalid = {name: str(error) for name, error in self._problems.items()}
+            self._accounts.set_tree(QueueTree(self._readable.values(), invalid) if self._objects else _WITHOUT_QUEUES)
             self._changes.note(Happened.QUEUE_CHANGED)
 
     def _set(self, name: QueueName, queue: queues.Queue | None) -> bool:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from apportion.apis import names
 from apportion.apis.custom_resources.accelerators import Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
-from apportion.apis.identities import DeviceUUID, PodUID
+from apportion.apis.identities import DeviceUUID, PodUID, QueueName
 from apportion.apis.placements import SlicePlacement
 from apportion.core.catalog import LARGEST_UNITS
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
+from apportion.core.queues.amounts import NOTHING
+from apportion.core.queues.tree import Problem
 from apportion.core.refusals import wants_of
+from apportion.view import queue_scene
 from apportion.view.pods import message_of
 from apportion.view.requests import read
 from apportion.view.view import View
@@ -47,13 +50,26 @@ class ShownGpu:
 
 
 @dataclass(frozen=True)
+class WaitingQueue:
+    """A queue with pods that wait. Amounts are in milli-GPU."""
+
+    name: QueueName
+    pods: tuple[str, ...]
+    used: int = 0
+    share: int = 0
+    quota: int = 0
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True)
 class Scene:
-    """`notes` say what is wrong with a node; `waiting` are pods with their reasons; `bound` are pods with their nodes,
-    for readers who may not see the GPUs."""
+    """`notes` say what is wrong with a node; `waiting` are pods with their reasons, and `queues` those in which they
+    wait, if there are several; `bound` are pods with their nodes, for readers who may not see the GPUs."""
 
     nodes: dict[str, list[ShownGpu]]
     notes: dict[str, str] = field(default_factory=dict)
     waiting: list[tuple[str, str]] = field(default_factory=list)
+    queues: list[WaitingQueue] = field(default_factory=list)
     bound: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -82,7 +98,34 @@ def scene(view: View) -> Scene:
         },
         notes={name: note for name, node in nodes.items() if (note := _note(node))},
         waiting=list(_waiting(view)),
+        queues=_queues(view),
     )
+
+
+def _queues(view: View) -> list[WaitingQueue]:
+    """In the order of their names."""
+    pods: dict[QueueName, list[str]] = {}
+    for each in view.waiting:
+        request = each.reading.request
+        if request is not None and request.scheduler_name in names.OUR_SCHEDULERS:
+            pods.setdefault(request.queue, []).append(request.key)
+    accounts = view.fleet.accounts
+    tree = accounts.tree
+    leaves = [name for name in tree.queues if not tree.children(name)]
+    if not pods or view.queues.hidden or list(pods) == leaves:
+        return []  # all of them wait in the only queue
+    shares = queue_scene.entitlements(view).shares
+    return [
+        WaitingQueue(
+            name,
+            tuple(sorted(waiting)),
+            accounts.used(name).gpu,
+            shares.get(name, NOTHING).gpu,
+            tree.queues[name].gpu.quota if name in tree else 0,
+            tree.problem(name),
+        )
+        for name, waiting in sorted(pods.items())
+    ]
 
 
 def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:

@@ -18,6 +18,7 @@ from apportion.view.budgets import Budgets
 from apportion.view.change_log import ChangeLog
 from apportion.view.claims import Claims
 from apportion.view.groups.group_objects import GroupObjects
+from apportion.view.groups.grouper_config import GrouperConfig
 from apportion.view.groups.groups import Groups
 from apportion.view.groups.owners import Owners
 from apportion.view.namespaces import Namespaces
@@ -32,7 +33,7 @@ class View:
     """Tell it of objects by `view.KIND.changed(old, new)`, in any order; decide on `view.fleet`.
 
     `volumes` False: volumes are not followed, and do not affect decisions. `reservation_namespace` is that of the
-    installation. `owner_kinds` says how the pods of each kind of owner are grouped.
+    installation. `owner_kinds` says how the pods of each kind of owner are grouped; a Config can add to it.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class View:
         pods: dict[PodUID, Pod] = {}
         self.queues = Queues(self.fleet, self.changes)
         self.budgets = self.fleet.budgets = Budgets(self.changes, pods, now)
-        self.groups = Groups(self.fleet, Owners(owner_kinds or table.shipped(), pods), now)
+        kinds = owner_kinds or table.shipped()
+        self.groups = Groups(self.fleet, Owners(kinds, pods), now)
         self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions, self.groups, pods)
         self.group_objects = GroupObjects(self.groups, self.pods)
+        self.grouper_config = GrouperConfig(kinds, self.group_objects)
 
     def ready(self, node: NodeName) -> bool:
         """The agent of this node makes slices now."""

@@ -6,6 +6,7 @@ the one that the scheduler puts into the pod's event. A reader who may not see t
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,14 +16,17 @@ from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core import gangs, group_decision, group_turns, refusals
-from apportion.core.explanations import messages
+from apportion.core.evictions import nominations, room
+from apportion.core.evictions.running_groups import RunningGroups
+from apportion.core.explanations import explanation, messages
+from apportion.core.explanations.queue_advice import QueueAdvice
+from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.policies import Policy
-from apportion.core.queues.turns import Turn
 from apportion.core.reasons import Code, Layer
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
-from apportion.view import not_admitted, rejections
+from apportion.view import not_admitted, queue_scene, rejections
 from apportion.view.pods import message_of
 from apportion.view.requests import Reading, read
 from apportion.view.view import View
@@ -134,20 +138,55 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
 
 def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusal:
     """The scheduler's decision, taken back at once."""
-    group = Group.of(request, key=request.group_key)
-    if not request.gated and not view.queues.hidden:
-        turn = group_turns.next_turn(view.fleet, _waiting_with(view, request))
-        refusal = turn if isinstance(turn, Refusal) else group_turns.stopped(view.fleet, turn)
-        if refusal is not None:
-            return refusal
-        assert isinstance(turn, Turn)
-        if request.uid in turn.group.uids:
-            group = turn.group
     mark = view.fleet.checkpoint()
     try:
-        return group_decision.decide(view.fleet, group, policy)
+        _reserve_nominated(view, policy)
+        return _with_queues(view, request, policy)
     finally:
         view.fleet.rollback(mark)
+
+
+def _reserve_nominated(view: View, policy: Policy) -> None:
+    """Places for which others were evicted are written down as nominated nodes."""
+    for waiting in view.waiting:
+        request, node = waiting.reading.request, waiting.pod.status.nominated_node_name
+        if node and request is not None and request.scheduler_name in names.OUR_SCHEDULERS:
+            reservation = nominations.reserve_again(view.fleet, request, node, policy)
+            if reservation is not None:
+                view.fleet.reserve(reservation)
+
+
+def _with_queues(view: View, request: Request, policy: Policy) -> Statement | Refusal:
+    fleet = view.fleet
+    group = Group.of(request, key=request.group_key)
+    if request.gated or view.queues.hidden:
+        return group_decision.decide(fleet, group, policy)
+    turn = group_turns.next_turn(fleet, _waiting_with(view, request))
+    if isinstance(turn, Refusal):
+        return turn
+    entitled = queue_scene.entitlements(view)
+    advice = QueueAdvice(fleet, policy, entitled, lambda: RunningGroups(fleet, int(time.time())))
+    stopped = group_turns.stopped(fleet, turn)
+    if stopped is not None:
+        planned = advice.planned(turn.group) if stopped.code in room.CAN_HELP else None
+        return planned or explanation.worked_out(advice.stopped(turn.group)) or stopped
+    if request.uid in turn.group.uids:
+        group = turn.group
+    mark = fleet.checkpoint()
+    outcome = group_decision.decide(fleet, group, policy)
+    fleet.rollback(mark)
+    if isinstance(outcome, Statement) or outcome.detail:
+        return outcome
+    awaited = _awaited(fleet, group)
+    return awaited or advice.planned(group) or explanation.worked_out(advice.without_place(group, outcome))
+
+
+def _awaited(fleet: Fleet, group: Group) -> Refusal | None:
+    """Pods that were evicted for the group, and still hold its places."""
+    kept = fleet.reservations_for(group.key)
+    leaving = {uid for each in kept for uid in each.after if uid in fleet.pod_nodes}
+    nodes = ", ".join(sorted({each.node for each in kept}))
+    return refusals.of_pod(group.members[0], Code.MAKING_ROOM, nodes, len(leaving)) if leaving else None
 
 
 def _waiting_with(view: View, request: Request) -> list[Request]:

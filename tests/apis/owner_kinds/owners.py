@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from apportion.apis.owner_kinds import grouping, table
+from apportion.apis.owner_kinds import grouping, rows, table
 from apportion.apis.owner_kinds.grouping import PodMembership
 
 Json = dict[str, Any]
@@ -21,7 +21,9 @@ def owner(text: str) -> Json:
 
 def member(*chain: str | Json, configuration: str = "", **labels: str) -> PodMembership:
     """The group of a pod with these labels whose owners these are; the fields that are kept of them say the same."""
-    kinds = table.shipped().extended(configuration) if configuration else table.shipped()
+    entries = yaml.safe_load(configuration)[rows.KEY] if configuration else ()
+    kinds, problems = table.shipped().extended_by(entries)
+    assert problems == []
     owners = [owner(each) if isinstance(each, str) else each for each in chain]
     found = grouping.membership(owners, labels, kinds)
     from_kept = grouping.membership([kept(each, kinds) for each in owners], labels, kinds)

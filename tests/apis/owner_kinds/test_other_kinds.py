@@ -265,3 +265,13 @@ def test_q11_a_bad_row_is_refused_with_field_and_fix(text: str, says: str) -> No
 def test_q11_paths_lead_to_values(path: str, found: list[object]) -> None:
     value = {"spec": {"a": 1, "list": [{"x": 1}, {"x": 2}, 3], "none": None}, "metadata": {"labels": {"a.b/c-d": "v"}}}
     assert list(rows.find(path, value)) == found
+
+
+def test_q11_a_row_that_cannot_be_used_does_not_stop_the_others() -> None:
+    good = {"group": "example.com", "kind": "Training"}
+    pods = {"group": "", "kind": "Pod"}
+    found, problems = table.shipped().extended_by([{"group": "example.com"}, good, "no row", good, pods])
+    assert ("example.com", "Training") in found
+    fields = ["ownerKinds[0]", "ownerKinds[2]", "ownerKinds[3].kind", "ownerKinds[4].kind"]
+    assert [problem.field for problem in problems] == fields
+    assert all(problem.code == "InvalidOwnerKind" for problem in problems)

@@ -38,9 +38,9 @@ class GroupStream:
             (10, self._owner),
             (8, self._owner_changes),
             (3, self._owner_goes),
-            (8, self._pod_group),
+            (16, self._pod_group),
             (3, lambda: self.cluster.remove(POD_GROUPS, f"default/{self._dice.choice(GANGS)}")),
-            (4, self._priority),
+            (8, self._priority),
             (1, lambda: self.cluster.remove(PRIORITIES, self._dice.choice(LEVELS))),
             (5, self._queue),
             (3, lambda: self.cluster.remove(QUEUES, self._dice.choice(TEAMS))),
@@ -109,7 +109,14 @@ class GroupStream:
             self._bound(self.cluster.all(PODS)[key]["metadata"]["uid"], node)
         if self._chance(0.3):
             self._owner_changes()
-        self.cluster.change(PODS, key, lambda pod: pod["spec"].update(nodeName=node))
+        named = self._chance(0.5)
+
+        def bound(pod: Json) -> None:
+            pod["spec"]["nodeName"] = node
+            if named and names.POD_GROUP not in pod["metadata"].get("annotations", {}):
+                pod["metadata"].setdefault("annotations", {})[names.POD_GROUP] = _made_group(pod)
+
+        self.cluster.change(PODS, key, bound)
 
     def _start(self) -> None:
         key = self._some(PODS, lambda pod: bool(pod["spec"].get("nodeName")))
@@ -185,8 +192,17 @@ class GroupStream:
             spec["priorityClassName"] = self._dice.choice(LEVELS)
         if self._chance(0.3):
             spec["preemptibility"] = self._dice.choice(("preemptible", "non-preemptible", "perhaps"))
-        name = self._dice.choice(GANGS)
-        self.cluster.put(POD_GROUPS, groups.pod_group(name, self._dice.choice((0, 1, 2, 3)), **spec))
+        pod = self._some(PODS)
+        made = bool(pod) and self._chance(0.4)
+        name = _made_group(self.cluster.all(PODS)[pod]) if made else self._dice.choice(GANGS)
+        body = groups.pod_group(name, self._dice.choice((0, 1, 2, 3)), **spec)
+        if made and self._chance(0.9):
+            body["metadata"]["labels"] = {names.MANAGED_BY_LABEL: names.MANAGED_BY_SCHEDULER}
+        if self._chance(0.8):
+            since = f"2026-01-01T00:00:{self._dice.randrange(60):02}Z"
+            condition = {"type": "BelowMinimum", "status": self._dice.choice(("True", "False"))}
+            body["status"] = {"conditions": [{**condition, "lastTransitionTime": since}]}
+        self.cluster.put(POD_GROUPS, body)
 
     def _priority(self) -> None:
         level = {"metadata": {"name": self._dice.choice(LEVELS)}, "value": self._dice.choice((10, 60, 120))}
@@ -196,3 +212,9 @@ class GroupStream:
         name, above = self._dice.choice(TEAMS), self._dice.choice(("", "", *TEAMS))
         gpus = self._dice.choice((0, 1, -1, -5))
         self.cluster.put(QUEUES, groups.queue(name, parent="" if above == name else above, gpus=gpus))
+
+
+def _made_group(pod: Json) -> str:
+    """The name of the PodGroup that the scheduler makes for the owner of a pod, or for the pod."""
+    meta = next(iter(pod["metadata"].get("ownerReferences", ())), pod["metadata"])
+    return f"pg-{meta['name']}-{meta['uid']}"

@@ -24,7 +24,19 @@ from tests.view.streams import Cluster, Follower
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 STREAMS = 5_000 if FULL else 150
 STEPS = 60
-MET = ("gang", "held", "by owner", "by PodGroup", "by pod", "problem", "charged", "started", "priority", "assumed")
+MET = (
+    "gang",
+    "held",
+    "by owner",
+    "by PodGroup",
+    "by pod",
+    "problem",
+    "charged",
+    "started",
+    "below",
+    "priority",
+    "assumed",
+)
 
 
 class Listener:
@@ -152,4 +164,5 @@ def count(found: dict[str, Any], met: Counter[str]) -> None:
         met["priority"] += request is not None and request.priority_class in {"low", "high"}
     met["gang"] += sum(gang.minimum > 1 for gang in found["gangs"].values())
     met["started"] += sum(gang.started is not None for gang in found["gangs"].values())
+    met["below"] += sum(gang.below_since is not None for gang in found["gangs"].values())
     met["charged"] += sum(bool(used.cpu) for used, _ in found["charges"].values())

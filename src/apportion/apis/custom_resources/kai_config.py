@@ -1,8 +1,8 @@
-"""Config: the switches of sharing, in one cluster-wide object named kai-config. Rules G01 and G07."""
+"""Config: the switches of sharing and grouping, in one cluster-wide object named kai-config. Rules G01, G07, Q11."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -31,8 +31,26 @@ class BinderConfig(Wire):
     resource_reservation: ResourceReservationConfig = msgspec.field(default_factory=ResourceReservationConfig)
 
 
+class PodGrouperConfig(Wire):
+    every_pod: Annotated[
+        bool,
+        Meta(
+            description="Create a PodGroup for every group, also for groups of one pod, not only for gangs.",
+            extra_json_schema={"default": False},
+        ),
+    ] = False
+    owner_kinds: Annotated[
+        list[dict[str, Any]],
+        Meta(
+            description="Further kinds of owners whose pods form groups: API group, kind, and where the minimum, the"
+            " queue and the priority class are. A row replaces the built-in rows of its kind."
+        ),
+    ] = []
+
+
 class ConfigSpec(Wire):
     namespace: str = ""
+    pod_grouper: PodGrouperConfig = msgspec.field(default_factory=PodGrouperConfig)
     admission: AdmissionConfig = msgspec.field(default_factory=AdmissionConfig)
     binder: BinderConfig = msgspec.field(default_factory=BinderConfig)
 
@@ -42,7 +60,7 @@ class ConfigStatus(Wire):
 
 
 class Config(Wire):
-    """Configuration of GPU sharing."""
+    """Configuration of GPU sharing and of groups of pods."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ConfigSpec = msgspec.field(default_factory=ConfigSpec)

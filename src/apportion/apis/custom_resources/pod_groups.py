@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from apportion.apis import names
 from apportion.apis.custom_resources.queues import RULES, ResourceList
 from apportion.apis.errors import InputError
 from apportion.apis.meta import ObjectMeta, Wire
@@ -24,6 +25,10 @@ NON_PREEMPTIBLE_OVER_QUOTA, OVER_LIMIT = "NonPreemptibleOverQuota", "OverLimit"
 QUEUE_DOES_NOT_EXIST, POD_SCHEDULING_ERRORS = "QueueDoesNotExist", "PodSchedulingErrors"
 """Reasons of scheduling conditions. A reason without numbers of a queue is PodSchedulingErrors."""
 DEFAULT_NODE_POOL = "default"
+BELOW_MINIMUM = "BelowMinimum"
+"""A condition: pods of the group run, but not its minimum."""
+PENDING, RUNNING, UNKNOWN, SUCCEEDED, FAILED = "Pending", "Running", "Unknown", "Succeeded", "Failed"
+"""Phases of groups. Unknown: some pods run, but not the minimum."""
 
 _AT_LEAST_ONE = {"minimum": 1}
 _PREEMPTIBILITY = {"enum": ["", PREEMPTIBLE, NON_PREEMPTIBLE]}
@@ -168,6 +173,15 @@ class PodGroup(Wire):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+def is_managed(group: PodGroup) -> bool:
+    """The scheduler made it, and may change and delete it; all others belong to users."""
+    return group.metadata.labels.get(names.MANAGED_BY_LABEL) == names.MANAGED_BY_SCHEDULER
+
+
+def condition(group: PodGroup, kind: str) -> PodGroupCondition | None:
+    return next((each for each in group.status.conditions if each.type == kind), None)
 
 
 class PodGroupError(InputError):

@@ -107,13 +107,22 @@ def group_name(found: PodMembership) -> str:
     assert found.owner is not None
     meta = found.owner["metadata"]
     unique = f"{meta['uid']}-{subgroup_name(found.part)}" if found.part else meta["uid"]
-    room = _LONGEST_OBJECT_NAME - len(f"pg--{unique}")
-    return f"pg-{meta['name'][:room].rstrip('.-')}-{unique}"
+    return _named(meta["name"], unique)
+
+
+def single_group_name(pod: str, uid: str) -> str:
+    """The name of the PodGroup of a pod that is a group of its own."""
+    return _named(pod, uid)
 
 
 def subgroup_name(text: str) -> str:
     """A name as PodGroups allow it: frameworks write `Worker` in the spec and `worker` in labels."""
     return _NOT_IN_NAME.sub("-", text.lower()).strip("-")[:_LONGEST_NAME] or _UNNAMED
+
+
+def _named(name: str, unique: str) -> str:
+    room = _LONGEST_OBJECT_NAME - len(f"pg--{unique}")
+    return f"pg-{name[:room].rstrip('.-')}-{unique}"
 
 
 def _member(

@@ -29,7 +29,7 @@ A path is a list of fields: `spec.template.spec`, `metadata.labels[example.com/x
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -47,6 +47,7 @@ Shape = Literal["object", "list", "map"]
 _STEP = re.compile(r"(?:^|\.)(?P<field>[A-Za-z0-9_-]+)|\[(?P<key>[^\[\]]*)\]", re.ASCII)
 _PATH = r"^[A-Za-z0-9_-]+(\[[^\[\]]*\])*(\.[A-Za-z0-9_-]+(\[[^\[\]]*\])*)*$"
 EACH = "[]"
+_PODS = ("", "Pod")
 
 Path = Annotated[str, Meta(pattern=_PATH)]
 
@@ -120,7 +121,7 @@ def parse(text: str) -> tuple[OwnerKind, ...]:
     entries = raw.get(KEY) if isinstance(raw, Mapping) and len(raw) == 1 else None
     if not isinstance(entries, list):
         raise OwnerKindError(KEY, raw, f"use a list of kinds under {KEY}")
-    rows = tuple(_row(entry, f"{KEY}[{index}]") for index, entry in enumerate(entries))
+    rows = tuple(read(entry, f"{KEY}[{index}]") for index, entry in enumerate(entries))
     _check_order(rows)
     return rows
 
@@ -146,12 +147,15 @@ def _inside(value: Any, field: str) -> Iterator[Any]:
         yield value[field]
 
 
-def _row(raw: Any, field: str) -> OwnerKind:
+def read(raw: Any, field: str) -> OwnerKind:
+    """One row; raises OwnerKindError with field, value and fix."""
     try:
         row = msgspec.convert(raw, OwnerKind)
     except msgspec.ValidationError as error:
         problem, _, at = str(error).partition(" - at `$")
         raise OwnerKindError(f"{field}{at.removesuffix('`')}", raw, problem) from None
+    if (row.group, row.kind) == _PODS:
+        raise OwnerKindError(f"{field}.kind", row.kind, "name a kind that owns pods: pods are grouped by themselves")
     if (row.group_by == "label") != bool(row.label):
         raise OwnerKindError(f"{field}.label", row.label, "name a pod label with groupBy label, and only there")
     if row.group_by == "pod" and (row.subgroups or row.minimum.paths):
@@ -167,12 +171,13 @@ def _row(raw: Any, field: str) -> OwnerKind:
     return row
 
 
-def _check_order(rows: tuple[OwnerKind, ...]) -> None:
+def check_place(row: OwnerKind, before: Iterable[OwnerKind], field: str) -> None:
     """A row behind one of its kind that always counts would never be used."""
-    always: set[tuple[str, str]] = set()
+    if any((each.group, each.kind) == (row.group, row.kind) and not each.when for each in before):
+        fix = "write rows with `when` first, and at most one row without `when` for each kind"
+        raise OwnerKindError(f"{field}.kind", row.kind, fix)
+
+
+def _check_order(rows: tuple[OwnerKind, ...]) -> None:
     for index, row in enumerate(rows):
-        if (row.group, row.kind) in always:
-            fix = "write rows with `when` first, and at most one row without `when` for each kind"
-            raise OwnerKindError(f"{KEY}[{index}].kind", row.kind, fix)
-        if not row.when:
-            always.add((row.group, row.kind))
+        check_place(row, rows[:index], f"{KEY}[{index}]")

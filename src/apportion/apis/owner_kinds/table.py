@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from apportion.apis.owner_kinds import owner_types, rows
-from apportion.apis.owner_kinds.rows import Condition, OwnerKind
+from apportion.apis.owner_kinds.rows import Condition, OwnerKind, OwnerKindError
 
 Json = Mapping[str, Any]
 _SHIPPED = "kinds.yaml"
@@ -50,12 +50,27 @@ class OwnerKinds:
         """API group, kind and plural of every kind, sorted."""
         return sorted((group, kind, found[0].resource) for (group, kind), found in self._rows.items())
 
-    def extended(self, text: str) -> OwnerKinds:
-        """With the rows of a configuration, which replace all shipped rows of their kinds."""
-        added = rows.parse(text)
+    def extended_by(self, entries: Iterable[Any]) -> tuple[OwnerKinds, list[OwnerKindError]]:
+        """With the rows of a configuration, which replace all shipped rows of their kinds. Rows that cannot be used are
+        left out; what is wrong with them."""
+        added: list[OwnerKind] = []
+        problems: list[OwnerKindError] = []
+        for index, entry in enumerate(entries):
+            field = f"{rows.KEY}[{index}]"
+            try:
+                row = rows.read(entry, field)
+                rows.check_place(row, added, field)
+            except OwnerKindError as problem:
+                problems.append(problem)
+            else:
+                added.append(row)
         replaced = {(row.group, row.kind) for row in added}
         kept = [row for key, found in self._rows.items() if key not in replaced for row in found]
-        return OwnerKinds([*kept, *added])
+        return OwnerKinds([*kept, *added]), problems
+
+    def rows_of(self, kind: tuple[str, str]) -> tuple[OwnerKind, ...]:
+        """API group and kind."""
+        return tuple(self._rows.get(kind, ()))
 
 
 @cache

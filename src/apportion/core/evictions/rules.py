@@ -136,6 +136,10 @@ class Reclaim:
     def hopeless(self) -> bool:
         return not self._queues
 
+    def takes_from(self, queue: QueueName) -> bool:
+        """Pods of this queue can be reclaimed, unless something protects them."""
+        return self.open and self._allows(queue)
+
     def allows(self, group: RunningGroup) -> Extent:
         if group.queue not in self._queues:
             return Extent.NOTHING

@@ -31,7 +31,7 @@ def given_back(fleet: Fleet, key: str, why: str) -> Statement | None:
     pods = below_minimum(fleet, key) if gang is not None else []
     if gang is None or not pods:
         return None
-    reason = f"{why}, so the group is below its minimum: {_lacking(gang, pods)}"
+    reason = f"{why}, so the group is below its minimum: {lacking(gang, pods)}"
     return Statement(Group.of(*pods, key=key), tuple(Evict(pod, fleet.pod_nodes[pod.uid], reason) for pod in pods))
 
 
@@ -49,12 +49,13 @@ def below_minimum(fleet: Fleet, key: str) -> list[Request]:
 
 
 def _evictions(fleet: Fleet, gang: Gang, pods: list[Request], grace: int) -> Iterator[Evict]:
-    reason = f"the group is below its minimum for {grace} s: {_lacking(gang, pods)}"
+    reason = f"the group is below its minimum for {grace} s: {lacking(gang, pods)}"
     for pod in pods:
         yield Evict(pod, fleet.pod_nodes[pod.uid], reason)
 
 
-def _lacking(gang: Gang, pods: list[Request]) -> str:
+def lacking(gang: Gang, pods: list[Request]) -> str:
+    """How many pods run, and how many should; `pods` are those that run, too few."""
     if len(pods) < gang.minimum:
         return f"{len(pods)} of at least {gang.minimum} pods run"
     running = Counter(pod.subgroup for pod in pods)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 from apportion.apis import names
 from apportion.apis.identities import NodeName
@@ -35,19 +36,25 @@ _MOST_NODES = 32  # nodes that are checked for pods to end or rules to relax
 _MOST_REPEATS = 2  # if the fleet changes all the time, a slightly older state is good enough
 _CRITICAL = 2_000_000_000  # priorities of the cluster's own pods
 
+T = TypeVar("T")
+
 Steps = Generator[None, None, Refusal]
 Proposals = Iterator[Remedy | None]  # None: a pause
 
 
 def refuse(fleet: Fleet, request: Request, policy: Policy) -> Refusal:
     """Why a pod has no place now, and what would give it one: all steps at once."""
-    work = Explanation(fleet, request, policy).steps()
+    return worked_out(Explanation(fleet, request, policy).steps())
+
+
+def worked_out(steps: Generator[None, None, T]) -> T:
+    """All steps at once."""
     while True:
         try:
-            next(work)
+            next(steps)
         except StopIteration as end:
-            refusal: Refusal = end.value
-            return refusal
+            result: T = end.value
+            return result
 
 
 class Explanation:
@@ -83,7 +90,13 @@ class Explanation:
 
 
 def _cheapest(survey: NodeReasons) -> Generator[None, None, Remedy | None]:
-    proposals: tuple[Callable[[NodeReasons], Proposals], ...] = (_smaller, _other_models, _pods_to_end, _rules, _twins)
+    proposals: tuple[Callable[[NodeReasons], Proposals], ...] = (
+        smaller_requests,
+        _other_models,
+        _pods_to_end,
+        _rules,
+        _twins,
+    )
     for propose in proposals:
         for remedy in propose(survey):
             yield
@@ -96,7 +109,7 @@ def _admits(survey: NodeReasons, remedy: Remedy) -> Generator[None, None, bool]:
     """Try a remedy out and take it back."""
     fleet, request = survey.fleet, survey.request
     if remedy.changes_pod:
-        return (yield from _anywhere(survey, remedies.apply(fleet, request, remedy)))
+        return (yield from fits_anywhere(survey, remedies.apply(fleet, request, remedy)))
     node = fleet.nodes.get(remedy.node)
     if node is None or node.facts is None:
         return False
@@ -106,7 +119,7 @@ def _admits(survey: NodeReasons, remedy: Remedy) -> Generator[None, None, bool]:
         return survey.fits(remedy.node, remedies.apply(fleet, request, remedy))
 
 
-def _anywhere(survey: NodeReasons, request: Request) -> Generator[None, None, bool]:
+def fits_anywhere(survey: NodeReasons, request: Request) -> Generator[None, None, bool]:
     """Is there a node that can take this request?"""
     policy = survey.policy.for_request(request)
     counts = yield from survey.counts_for(request)
@@ -119,7 +132,7 @@ def _anywhere(survey: NodeReasons, request: Request) -> Generator[None, None, bo
     return False
 
 
-def _smaller(survey: NodeReasons) -> Proposals:
+def smaller_requests(survey: NodeReasons) -> Proposals:
     """Less of the same, the largest first."""
     request, fleet = survey.request, survey.fleet
     if request.slices:
@@ -143,7 +156,7 @@ def _smaller_share(fleet: Fleet, request: Request) -> Proposals:
     if share.milli is not None:
         parts = yield from _over_nodes(fleet, lambda node: [gpu.left_milli for gpu in node.shareable()])
         for part in _below(parts, share.milli, LEAST_MILLI):
-            yield Remedy(remedies.SMALLER, _decimal(share.milli), _decimal(part), field=names.GPU_FRACTION)
+            yield Remedy(remedies.SMALLER, decimal(share.milli), decimal(part), field=names.GPU_FRACTION)
     elif share.memory_mib is not None:
         free = yield from _over_nodes(fleet, lambda node: [gpu.free_mib for gpu in node.shareable()])
         for mib in _below(free, share.memory_mib, 1):
@@ -163,7 +176,7 @@ def _below(amounts: set[int], asked: int, least: int) -> list[int]:
     return sorted((amount for amount in amounts if least <= amount < asked), reverse=True)[:_MOST_NODES]
 
 
-def _decimal(milli: int) -> str:
+def decimal(milli: int) -> str:
     return f"{milli / MILLI:g}"
 
 

@@ -5,8 +5,11 @@ Whoever may read the events of a namespace reads this text. Pods of other namesp
 
 from __future__ import annotations
 
+from apportion.core.explanations import queue_reasons
+from apportion.core.queues import quantities
+from apportion.core.queues.raises import Raise
 from apportion.core.reasons import Code
-from apportion.core.refusals import NodeGroup, Refusal, Remedy
+from apportion.core.refusals import NodeGroup, NoReclaim, Refusal, Remedy, Standing
 
 LONGEST = 1000  # an Event's message may have 1,024 bytes
 
@@ -17,15 +20,20 @@ def of(refusal: Refusal, *, reader: str = "") -> str:
     `reader` is the namespace in which it is read, if that is not the one of the pod that the refusal was made for.
     """
     if refusal.detail:
-        return _limited(f"{_start(refusal.code)}{refusal.detail}.")
-    text = f"0/{refusal.total_nodes} nodes are available for {wanted(refusal)}"
-    why = "; ".join(_group(group) for group in refusal.groups)
-    if why:
-        text += f": {why}"
-    text += "."
+        text = f"{_start(refusal.code)}{refusal.detail}."
+    else:
+        text = f"0/{refusal.total_nodes} nodes are available for {wanted(refusal)}"
+        why = "; ".join(_group(group) for group in refusal.groups)
+        text += f": {why}." if why else "."
+    more = []
+    if refusal.standing is not None:
+        more.append(standing(refusal.standing))
+    if refusal.remark:
+        more.append(refusal.remark)
     if refusal.remedy is not None:
-        text += f" Cheapest change: {remedy(refusal.remedy, reader or refusal.namespace)}."
-    return _limited(text)
+        more.append(f"Cheapest change: {remedy(refusal.remedy, reader or refusal.namespace)}.")
+    rest = "".join(f" {sentence}" for sentence in more)
+    return _limited(_limited(text, max(LONGEST - len(rest), LONGEST // 2)) + rest)
 
 
 def attempt_in(text: str) -> Code | None:
@@ -42,21 +50,63 @@ def wanted(refusal: Refusal) -> str:
     return " + ".join(f"{count} x {name}" for name, count in refusal.wants) or "this pod"
 
 
+def standing(found: Standing) -> str:
+    """Where the queue stands, and why nothing is reclaimed for the pod. Queues are named, pods are counted."""
+    used = quantities.used_of(found.resource, found.used, found.share, "fair share")
+    quota = quantities.number(found.resource, found.quota)
+    return f"Queue {found.queue}: {used} in use (quota {quota}); {_no_reclaim(found)}."
+
+
+def _no_reclaim(found: Standing) -> str:
+    above = queue_reasons.listed(found.above)
+    one = len(found.above) == 1
+    others = f"{'queue' if one else 'queues'} {above} {'uses' if one else 'use'} more than {'its' if one else 'their'}"
+    match found.reclaim:
+        case NoReclaim.AT_SHARE:
+            more = quantities.number(found.resource, found.need)
+            return f"{more} more would exceed it, so nothing is reclaimed"
+        case NoReclaim.NOBODY_ABOVE:
+            return "no other queue uses more than its fair share, so there is nothing to reclaim"
+        case NoReclaim.PROTECTED:
+            return f"{others} share, but the pods there are protected: {_counted(found)}"
+        case _:
+            protected = f"; protected: {_counted(found)}" if found.protected else ""
+            return f"{others} share, but evicting pods there does not make enough room{protected}"
+
+
+def _counted(found: Standing) -> str:
+    return ", ".join(f"{count} {what}" for what, count in found.protected)
+
+
 def remedy(change: Remedy, reader: str) -> str:
+    """In words; several changes are joined."""
+    parts = [_raise(each) for each in change.raises]
+    if change.kind != "quota":
+        parts.append(_change(change, reader))
+    return " and ".join(parts)
+
+
+def _raise(change: Raise) -> str:
+    before, after = (quantities.stated(change.resource, each) for each in (change.before, change.after))
+    return f"increase spec.resources.{change.resource}.{change.gate} of queue {change.queue} from {before} to {after}"
+
+
+def _change(change: Remedy, reader: str) -> str:
     match change.kind:
         case "profile" | "model":
             field = f"{change.field} " if change.field else ""
             return f"request {field}{change.instead} instead of {change.subject}"
-        case "quota":
-            return f"increase the {change.subject} quota by {change.count}"
         case "free":
-            return f"free {change.subject} on node {change.node} by deleting {_listed(change.pods, reader)}"
+            where = f" on node {change.node}" if change.node else ""
+            return f"free {change.subject}{where} by deleting {_listed(change.pods, reader)}"
         case "rule":
             relaxation = change.code.row.relaxation if change.code else None
             assert relaxation is not None
             return relaxation.words.format(subject=change.subject, node=change.node)
         case _:
-            return f"add a node like {change.node}"
+            return (
+                f"add {change.count} nodes like {change.node}" if change.count > 1 else f"add a node like {change.node}"
+            )
 
 
 _LISTED = 3
@@ -80,8 +130,8 @@ def _namespace(pod: str) -> str:
     return pod.partition("/")[0]
 
 
-def _limited(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+def _limited(text: str, most: int = LONGEST) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _group(group: NodeGroup) -> str:

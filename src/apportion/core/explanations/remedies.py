@@ -16,9 +16,12 @@ from apportion.apis import names, profiles
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
+from apportion.core import equivalence
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import GpuFacts, NodeFacts
+from apportion.core.groups import Group
 from apportion.core.node import MILLI, NodeState
+from apportion.core.queues import raises
 from apportion.core.refusals import Remedy
 
 SMALLER, MODEL, QUOTA, FREE, RULE, ADD = "profile", "model", "quota", "free", "rule", "add"
@@ -40,10 +43,25 @@ def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
             assert relaxation is not None
             return relaxation.apply(fleet, request, remedy.subject, remedy.node)
         case "add":
-            add_twin(fleet, remedy.node)
+            for _ in range(max(1, remedy.count)):
+                add_twin(fleet, remedy.node)
             return request
         case _:
             return request
+
+
+def apply_to_group(fleet: Fleet, group: Group, about: PodUID, remedy: Remedy) -> Group:
+    """Make the change for all members that ask for the same as the one that it is about; the group to place now."""
+    if remedy.raises:
+        fleet.accounts.set_tree(raises.applied(fleet.accounts.tree, remedy.raises))
+    if not remedy.changes_pod:
+        apply(fleet, group.members[0], remedy)
+        return group
+    (asked,) = (equivalence.node_class(member) for member in group.members if member.uid == about)
+    members = (
+        apply(fleet, member, remedy) if equivalence.node_class(member) == asked else member for member in group.members
+    )
+    return Group(group.key, tuple(members), group.minimum)
 
 
 def instead(request: Request, remedy: Remedy) -> Request:

@@ -48,15 +48,20 @@ class Problem(StrEnum):
     """Why pods cannot use a queue."""
 
     UNKNOWN = "unknown"
+    INVALID = "invalid"
     NOT_A_LEAF = "not a leaf"
     NO_PARENT = "missing parent"
     CYCLE = "cycle"
 
 
 class QueueTree:
-    """All queues. Immutable: a change of a queue makes another tree."""
+    """All queues. Immutable: a change of a queue makes another tree.
 
-    def __init__(self, queues: Iterable[Queue] = ()) -> None:
+    `invalid` are queues that cannot be read, with what is wrong; no pod can use them.
+    """
+
+    def __init__(self, queues: Iterable[Queue] = (), invalid: Mapping[QueueName, str] | None = None) -> None:
+        self.invalid: Mapping[QueueName, str] = invalid or {}
         self.queues: Mapping[QueueName, Queue] = {
             queue.name: queue for queue in sorted(queues, key=lambda each: each.name)
         }
@@ -79,7 +84,7 @@ class QueueTree:
     def problem(self, name: QueueName) -> Problem | None:
         """Why no pod can use the queue; None if pods can."""
         if name not in self.queues:
-            return Problem.UNKNOWN
+            return Problem.INVALID if name in self.invalid else Problem.UNKNOWN
         if name in self._children:
             return Problem.NOT_A_LEAF
         return self.broken(name)
@@ -90,6 +95,16 @@ class QueueTree:
         if not top.parent:
             return None
         return Problem.CYCLE if top.parent in self.queues else Problem.NO_PARENT
+
+    def cycle(self, name: QueueName) -> tuple[QueueName, ...]:
+        """The queues of the cycle above a queue, each with its parent next; empty if there is none."""
+        path = self.path(name)
+        again = self.queues[path[-1]].parent if path[-1] in self.queues else TOP
+        return path[path.index(again) :] if again in path else ()
+
+    def with_queues(self, changed: Mapping[QueueName, Queue]) -> QueueTree:
+        """The tree with other numbers of some queues, whose parents are the same."""
+        return QueueTree((changed.get(name, queue) for name, queue in self.queues.items()), self.invalid)
 
     def _path(self, name: QueueName) -> tuple[QueueName, ...]:
         found = {name: None}

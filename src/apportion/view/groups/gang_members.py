@@ -1,4 +1,4 @@
-"""Groups in the fleet: their minimum, and since when it runs.
+"""Groups in the fleet: their minimum, since when it runs, and since when pods run without it.
 
 A group is in the fleet as long as it has pods. If pods come to one group in two ways, by their PodGroup and by their
 owner, the PodGroup counts.
@@ -55,6 +55,15 @@ class GangMembers:
     def of(self, key: str) -> list[PodUID]:
         group = self._groups.get(key)
         return list(group.pods) if group is not None else []
+
+    def groups(self) -> list[str]:
+        """The keys of all groups; a pod without a group has its uid."""
+        return list(dict.fromkeys(member.key for member in self._members.values()))
+
+    def key_of(self, uid: PodUID) -> str | None:
+        """The group of a pod; None if it is no pod of ours."""
+        member = self._members.get(uid)
+        return member.key if member is not None else None
 
     def without_gang(self) -> list[PodUID]:
         """Pods in groups of which nothing is known."""
@@ -122,13 +131,11 @@ class GangMembers:
             self._fleet.forget_gang(key)
             return known is not None and bool(group.pods)
         gang = next(iter(group.said))[1] if len(group.said) == 1 else min(group.said, key=_order)[1]
-        started = _started(gang, group)
-        if started is not None:
-            gang = msgspec.structs.replace(gang, started=started)
+        gang = _dated(gang, group)
         if gang == known:
             return False
         self._fleet.set_gang(gang)
-        return known is None or msgspec.structs.replace(known, started=started) != gang
+        return known is None or _undated(known) != _undated(gang)
 
     def _update_single(self, uid: PodUID) -> None:
         """Of a pod without a group only the start is of interest."""
@@ -142,6 +149,22 @@ class GangMembers:
 def _order(said: tuple[bool, Gang]) -> tuple[bool, bytes]:
     by_owner, gang = said
     return by_owner, msgspec.json.encode(gang)
+
+
+def _dated(gang: Gang, group: _Group) -> Gang:
+    """A group that lacks its minimum had it when its latest pod started."""
+    started, below_since = _started(gang, group), gang.below_since
+    if below_since is not None and group.starts:
+        below_since = max(below_since, group.starts[-1])
+    if (started, below_since) == (gang.started, gang.below_since):
+        return gang
+    return msgspec.structs.replace(gang, started=started, below_since=below_since)
+
+
+def _undated(gang: Gang) -> Gang:
+    if gang.started is None and gang.below_since is None:
+        return gang
+    return msgspec.structs.replace(gang, started=None, below_since=None)
 
 
 def _started(gang: Gang, group: _Group) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from apportion.apis.custom_resources.pod_groups import PodGroup
+from apportion.apis.owner_kinds.table import OwnerKinds
 from apportion.apis.priorities import PriorityClass
 from apportion.view.groups.groups import Groups
 from apportion.view.groups.owners import Following, KindKey
@@ -18,6 +19,7 @@ class GroupObjects:
     def __init__(self, groups: Groups, pods: Pods) -> None:
         self._groups = groups
         self._pods = pods
+        self._on_unknown: Callable[[list[KindKey]], None] | None = None
 
     def owner_changed(self, old: Json | None, new: Json | None) -> None:
         self._pods.read_again(self._groups.owners.changed(old, new))
@@ -45,8 +47,19 @@ class GroupObjects:
             self._groups.classes_known = True
             self._pods.read_again(self._groups.without_class())
 
-    def follow_owners(self, on_wanted: Callable[[KindKey], None]) -> None:
-        """From now on owners are followed: `on_wanted` is called with each kind that pods or their owners name."""
+    def set_owner_kinds(self, table: OwnerKinds) -> None:
+        """Other rows count: owners whose rows have changed are followed anew, if pods name them."""
+        unknown = self._groups.owners.set_table(table)
+        if self._on_unknown is not None:
+            self._on_unknown(unknown)
+        self._pods.read_again(self._groups.with_owner())
+
+    def follow_owners(
+        self, on_wanted: Callable[[KindKey], None], on_unknown: Callable[[list[KindKey]], None] | None = None
+    ) -> None:
+        """From now on owners are followed: `on_wanted` is called with each kind that pods or their owners name, and
+        `on_unknown` with those that have to be read anew, if they are wanted."""
+        self._on_unknown = on_unknown
         self._groups.owners.follow(on_wanted)
         self._pods.read_again(self._groups.with_owner())
 

@@ -5,6 +5,9 @@ and without owners it is a group of its own. The queue is that of the PodGroup, 
 of the pod; a priority class and whether the pod is preemptible are found in the same order.
 
 A pod whose PodGroup does not exist has a problem. One whose owners are not known yet is held back for a moment.
+
+The PodGroups that the scheduler makes for owners follow these: as long as the owners are known, what such a PodGroup
+says does not count, and its pods, which name it once they are bound, need not wait for it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from apportion.apis.custom_resources import pod_groups
 from apportion.apis.custom_resources.pod_groups import GroupSettings, PodGroup
 from apportion.apis.errors import InputError
 from apportion.apis.identities import PodUID
+from apportion.apis.owner_kinds import grouping
 from apportion.apis.owner_kinds.grouping import OwnerSettings
 from apportion.apis.pods import Pod
 from apportion.apis.priorities import TRAIN
@@ -28,7 +32,7 @@ from apportion.cluster import clock
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Gang, Subgroup
 from apportion.view.groups.gang_members import GangMembers, Member
-from apportion.view.groups.owners import Owners, OwnerWord
+from apportion.view.groups.owners import NO_OWNER, Owners, OwnerWord
 from apportion.view.requests import Reading, read
 
 HOLD_SECONDS = 3.0  # how long a pod is held back for owners that informers have not shown
@@ -50,11 +54,12 @@ class Grouped(NamedTuple):
 
 
 class _PodGroup(NamedTuple):
-    """A PodGroup that was read: its settings, or what is wrong with it."""
+    """A PodGroup that was read: its settings, or what is wrong with it. `managed`: the scheduler made it."""
 
     settings: GroupSettings | None
     gang: Gang | None
     problem: InputError | None = None
+    managed: bool = False
 
 
 class Groups:
@@ -73,6 +78,11 @@ class Groups:
         self._class_users: dict[str, dict[PodUID, None]] = {}
         self._class_of: dict[PodUID, str] = {}
         self._held_until: dict[PodUID, float] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Call `listener(key)` when pods or settings of a group may have changed."""
+        self._listeners.append(listener)
 
     # Pods
 
@@ -99,16 +109,27 @@ class Groups:
         grouped, priority_class = self._grouped(reading, word, complete=complete)
         self._note_class(uid, priority_class)
         assert grouped.reading.request is not None
-        return grouped, self.members.set(uid, self._member(pod, grouped.reading.request, word))
+        changed = self.members.set(uid, self._member(pod, grouped.reading.request, word))
+        self._tell(grouped.reading.request.group_key)
+        return grouped, changed
 
     def leave(self, uid: PodUID) -> bool:
         """The pod has ended or is gone; True if that changed what is known of a group."""
         self._held_until.pop(uid, None)
         self._note_class(uid, "")
-        return self.members.set(uid, None)
+        key = self.members.key_of(uid)
+        changed = self.members.set(uid, None)
+        if key is not None:
+            self._tell(key)
+        return changed
 
     def status_changed(self, pod: Pod) -> None:
         self.members.set_started(PodUID(pod.metadata.uid), _started(pod))
+
+    def is_of_user(self, key: str) -> bool:
+        """There is a PodGroup that the scheduler did not make."""
+        found = self._pod_groups.get(key)
+        return found is not None and not found.managed
 
     # Objects; each method returns the pods that a change concerns
 
@@ -167,8 +188,11 @@ class Groups:
         """Besides, the priority class that the group names."""
         request, problem = reading
         assert request is not None
+        if request.group is not None and request.group == grouping.single_group_name(request.name, request.uid):
+            request = msgspec.structs.replace(request, group=None)
         found = NO_POD_GROUP
-        if request.group is not None:
+        by_owner = self._by_owner(request, word)
+        if request.group is not None and not by_owner:
             found = self._pod_groups.get(request.group_key, NO_POD_GROUP)
             if found is NO_POD_GROUP and self.pod_groups_known:
                 problem = problem or _missing(request)
@@ -177,7 +201,7 @@ class Groups:
         value = self._classes.get(stated.priority_class)
         if value is None and stated.priority_class and self.classes_known:
             problem = problem or _missing_class(request, stated.priority_class)
-        changes = _changes(request, stated, value, word)
+        changes = _changes(request, stated, value, word if by_owner else NO_OWNER)
         if changes:
             request = msgspec.structs.replace(request, **changes)
         held = not complete and self._held_until.get(request.uid, 0) > 0
@@ -188,10 +212,23 @@ class Groups:
         key = request.group_key
         if request.group is None:
             return Member(key, Gang(key, created=request.created), started=started)
-        if request.group == pod.metadata.annotations.get(names.POD_GROUP):
-            found = self._pod_groups.get(key, NO_POD_GROUP)
+        found = self._pod_groups.get(key, NO_POD_GROUP)
+        if names.POD_GROUP in pod.metadata.annotations and not self._by_owner(request, word):
             return Member(key, found.gang, by_pod_group=True, subgroup=request.subgroup, started=started)
-        return Member(key, word.gang, subgroup=request.subgroup, started=started)
+        gang = word.gang
+        if gang is not None and found.gang is not None and found.gang.below_since is not None:
+            gang = msgspec.structs.replace(gang, below_since=found.gang.below_since)
+        return Member(key, gang, subgroup=request.subgroup, started=started)
+
+    def _by_owner(self, request: Request, word: OwnerWord) -> bool:
+        """The owners say which group the pod is in: it names none, or the one that the scheduler makes for them."""
+        if request.group is None or word.group is None:
+            return request.group is None and word.group is not None
+        return request.group == word.group and not self.is_of_user(request.group_key)
+
+    def _tell(self, key: str) -> None:
+        for listener in self._listeners:
+            listener(key)
 
     def _note_class(self, uid: PodUID, name: str) -> None:
         before = self._class_of.get(uid, "")
@@ -236,7 +273,7 @@ def _changes(request: Request, stated: OwnerSettings, priority: int | None, word
         changes["preemptibility"] = stated.preemptibility
     if priority is not None:
         changes |= {"priority": priority, "priority_class": stated.priority_class}
-    if request.group is None and word.group is not None:
+    if word.group is not None:
         changes |= {"group": word.group, "subgroup": word.subgroup}
     return changes
 
@@ -246,20 +283,30 @@ def _pod_group(key: str, group: PodGroup) -> _PodGroup:
         settings = pod_groups.read(group)
     except InputError as error:
         problem = InputError(f"PodGroup {key} {error.field}", error.value, error.fix, code=error.code)
-        return _PodGroup(None, None, problem)
+        return _PodGroup(None, None, problem, pod_groups.is_managed(group))
     gang = Gang(
         key,
         settings.minimum,
         tuple(Subgroup(each.name, each.minimum) for each in settings.subgroups),
         group.metadata.creation_timestamp or "",
+        below_since=_below_since(group),
     )
-    return _PodGroup(settings, gang)
+    return _PodGroup(settings, gang, managed=pod_groups.is_managed(group))
 
 
 def _same(one: _PodGroup | None, other: _PodGroup | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one[:2] == other[:2] and str(one.problem) == str(other.problem)
+    same = (one.settings, one.gang, one.managed) == (other.settings, other.gang, other.managed)
+    return same and str(one.problem) == str(other.problem)
+
+
+def _below_since(group: PodGroup) -> int | None:
+    """The scheduler writes it into the status, so that the next leader knows it too."""
+    found = pod_groups.condition(group, pod_groups.BELOW_MINIMUM)
+    if found is None or found.status != "True":
+        return None
+    return clock.seconds(found.last_transition_time)
 
 
 def _missing(request: Request) -> InputError:
@@ -281,4 +328,4 @@ def _missing_class(request: Request, name: str) -> InputError:
 def _started(pod: Pod) -> int | None:
     if not pod.status.start_time or not pod.spec.node_name or pod.metadata.deleting:
         return None
-    return int(clock.parse_timestamp(pod.status.start_time).timestamp())
+    return clock.seconds(pod.status.start_time)

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from apportion.apis.identities import PodUID
+from apportion.apis.meta import OwnerReference
 from apportion.apis.owner_kinds import grouping
 from apportion.apis.owner_kinds.grouping import OwnerSettings
 from apportion.apis.owner_kinds.rows import OwnerKindError
@@ -35,13 +36,15 @@ class Following(Enum):
 
 
 class OwnerWord(NamedTuple):
-    """What the owners of a pod say about it. `group` is None if it is a group of its own."""
+    """What the owners of a pod say about it. `group` is None if it is a group of its own; `owner` is the one whose
+    pods form the group."""
 
     settings: OwnerSettings = OwnerSettings()
     default_priority_class: str = TRAIN
     group: str | None = None
     subgroup: str = ""
     gang: Gang | None = None
+    owner: OwnerReference | None = None
     problem: OwnerKindError | None = None
 
 
@@ -139,6 +142,21 @@ class Owners:
         self._on_wanted = on_wanted
         self._chains.clear()
 
+    def set_table(self, table: OwnerKinds) -> list[KindKey]:
+        """Other rows count from now on; returns the kinds that have to be read anew, because other fields of theirs
+        are of interest. Until then their objects are unknown."""
+        kinds = {(group, kind) for each in (self.table, table) for group, kind, _ in each.kinds()}
+        changed = {kind for kind in kinds if self.table.rows_of(kind) != table.rows_of(kind)}
+        self.table = table
+        self._chains.clear()
+        for uid, known in list(self._objects.items()):
+            if _kind(known["apiVersion"], known["kind"]) in changed:
+                del self._objects[uid]
+                self._link(uid, None)
+        for kind in changed:
+            self._following.pop(kind, None)
+        return sorted(changed)
+
     def owned(self, uid: PodUID) -> bool:
         return uid in self._above
 
@@ -215,7 +233,9 @@ class Owners:
             tuple(Subgroup(each, minimum) for each, minimum in sorted(found.subgroups.items())),
             found.owner["metadata"].get("creationTimestamp") or "",
         )
-        return OwnerWord(found.settings, found.default_priority_class, name, found.subgroup, gang)
+        return OwnerWord(
+            found.settings, found.default_priority_class, name, found.subgroup, gang, _reference(found.owner)
+        )
 
     def _link(self, uid: str, above: str | None) -> None:
         before = self._above.get(uid)
@@ -239,6 +259,11 @@ def _controller(owner: Json) -> _Owner | None:
         if each.get("controller"):
             return _Owner(each.get("uid", ""), _kind(each.get("apiVersion", ""), each.get("kind", "")))
     return None
+
+
+def _reference(owner: Json) -> OwnerReference:
+    meta = owner["metadata"]
+    return OwnerReference(api_version=owner["apiVersion"], kind=owner["kind"], name=meta["name"], uid=meta["uid"])
 
 
 def _kind(api_version: str, kind: str) -> KindKey:
