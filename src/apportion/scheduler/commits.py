@@ -180,7 +180,8 @@ class Committer:
 
     async def _write_all(self, wave: tuple[Operation, ...], wanted: Callable[[], bool]) -> None:
         evictions = [operation for operation in wave if isinstance(operation, Evict)]
-        if len(evictions) > 1 and self._check_budgets is not None:  # a single one is refused by itself
+        for_others = len(evictions) > 1 and evictions[0].after  # a single one is refused by itself
+        if for_others and self._check_budgets is not None:
             await self._check_budgets(evictions)
         if evictions and not wanted():
             raise NotWanted("the pods have another place by now, or need none")

@@ -340,6 +340,8 @@ class Cycles:
 
     def _plan_again(self, entry: Waiting) -> None:
         """At once: what evicted pods leave is for the group that they were evicted for, whoever else waits."""
+        if entry.under_way:
+            return  # it is decided about when that is over
         self._backlog.retry(entry.key)
         self._changed.set()
         if self._backlog.get(entry.key) is entry and entry.attempts <= GIVE_UP_AFTER:
@@ -348,7 +350,8 @@ class Cycles:
     def _serve_first(self, entry: Waiting) -> None:
         """A place, or room, for a group before anybody else has a turn."""
         fleet = self._view.fleet
-        turn = group_turns.next_turn(fleet, [pod for pod in entry.group.members if pod.uid not in fleet.pod_nodes])
+        pods = [pod for pod in entry.group.members if pod.uid not in fleet.pod_nodes]
+        turn = group_turns.next_turn(fleet, pods) if pods else None
         if not isinstance(turn, Turn):
             return
         outcome = self._decide(entry, turn, set())
@@ -388,6 +391,8 @@ class Cycles:
         else:
             self._undo(statement, result)
         self._backlog.finished(entry, failed=BindResult.FAILED in result.pods.values())
+        if not self._view.fleet.pod_nodes.keys() >= set(entry.group.uids):
+            self._changed.set()  # those that are left have their turn, though the cluster may have shown all of this
         self._complete_or_give_back(entry, statement, result)
         bound = {uid for uid, how in result.pods.items() if how is BindResult.BOUND}
         self._log_placed(entry, statement, bound)

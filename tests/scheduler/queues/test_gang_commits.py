@@ -14,7 +14,8 @@ from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
 from tests.scheduler.cluster import ApiCluster, scheduling, until
-from tests.scheduler.queues.workloads import Life, clear, gpu_node, gpu_pod, pod_group, pods, queue
+from tests.scheduler.queues.test_eviction_faults import protect
+from tests.scheduler.queues.workloads import Life, clear, gpu_node, gpu_pod, pod_group, pods, queue, running
 
 Onwards = Callable[[], Awaitable[Response]]
 GANG = ("g0", "g1", "g2")
@@ -106,8 +107,16 @@ async def test_q09_a_member_above_the_minimum_that_cannot_be_bound_leaves_the_ot
     await gpu_node(cluster, "n1", 3)
     await a_gang(cluster, minimum=2)
     failing = Failing("g2", 4)
+
+    async def slowly(request: HttpRequest, onwards: Onwards) -> Response:
+        """The answers about the others come after the cluster has shown them bound, and after the failure."""
+        response = await failing(request, onwards)
+        if request.path.endswith("/binding"):
+            await asyncio.sleep(0.3)
+        return response
+
     life = Life(cluster)
-    async with life.going_on(), scheduling(cluster, cluster.wire(failing)):
+    async with life.going_on(), scheduling(cluster, cluster.wire(slowly)):
         await cluster.bound("g0", "g1")
         await cluster.bound("g2")
         assert not life.evicted
@@ -198,3 +207,22 @@ async def test_q07_places_of_a_gang_that_loses_a_member_are_for_others(wiped: Ap
         life.keep = ()
         assert await cluster.bound("late") == {"late": "n1"}
         assert set(life.evicted) == {"a0", "a1"}
+
+
+async def test_q09_of_a_gang_that_is_given_back_budgets_protect_single_pods(cluster: ApiCluster) -> None:
+    await queue(cluster, "a", quota=3)
+    await gpu_node(cluster, "n1", 3)
+    await pod_group(cluster, "g", minimum=3, queue="a")
+    for name in ("g0", "g1"):
+        await running(cluster, name, "a", "n1", group="g", labels={"pod": name})
+    await gpu_pod(cluster, "g2", "a", group="g")
+    await protect(cluster, "g1")
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster, cluster.wire(Failing("g2", 1000))):
+        await until(lambda: evicted(life, "g0"))
+        await asyncio.sleep(0.5)
+        assert set(life.evicted) == {"g0"}
+
+
+async def evicted(life: Life, name: str) -> bool:
+    return name in life.evicted
