@@ -16,7 +16,7 @@ from apportion.core.evictions.rules import Extent, Taker
 from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
 from apportion.core.evictions.search import Search
 from apportion.core.evictions.trials import trial
-from apportion.core.explanations import empty_cluster, queue_reasons, quota_remedies, remedies
+from apportion.core.explanations import empty_cluster, explanation, queue_reasons, quota_remedies, remedies
 from apportion.core.explanations.group_explanation import GroupExplanation
 from apportion.core.explanations.queue_standing import standing
 from apportion.core.fleet import Fleet
@@ -73,7 +73,7 @@ class QueueAdvice:
         where = standing(self._fleet, group, self._entitlements.update(), self._running)
         yield
         remedy = refusal.remedy if len(group.members) == 1 else (yield from self._verified(group, refusal))
-        if tried and (remedy is None or remedy.kind not in _OF_POD):
+        if tried and not _cheaper_than_quota(remedy):
             remedy = (yield from self._reclaiming(group)) or remedy
         if remedy is None and len(group.members) > 1:
             remedy = self._pods_to_end(group, refusal) or (yield from self._nodes_to_add(group, refusal))
@@ -223,6 +223,13 @@ class QueueAdvice:
             for each in known.values()
         )
         return replace(remedy, raises=tuple(found))
+
+
+def _cheaper_than_quota(remedy: Remedy | None) -> bool:
+    if remedy is None:
+        return False
+    simple = remedy.code is not None and explanation.is_simple(remedy.code, remedy.subject)
+    return simple or remedy.kind in _OF_POD
 
 
 def _about(group: Group, refusal: Refusal) -> Refusal:
