@@ -51,6 +51,27 @@ def test_x01_something_smaller_comes_before_ending_pods() -> None:
     assert "request 2g.10gb instead of 3g.20gb" in messages.of(refusal)
 
 
+def test_x01_a_toleration_or_a_selector_comes_before_something_smaller() -> None:
+    fleet = fleet_of((node_facts("full"), [(A100, True)]))
+    fill(fleet, slices={"3g.20gb": 1})
+    tainted = node_facts("tainted", taints=[Taint(key="team", value="x", effect="NoSchedule")], labels={"disk": "hdd"})
+    add_node(fleet, tainted, [(A100, True)])
+    assert messages.of(refused(fleet, slices={"3g.20gb": 1})).endswith("tolerate the taint team=x:NoSchedule.")
+    add_node(fleet, node_facts("plain", labels={"disk": "hdd"}), [(A100, True)])
+    found = refused(fleet, slices={"3g.20gb": 1}, nodeSelector={"disk": "ssd"})
+    assert messages.of(found).endswith("remove disk=ssd from the pod's node selector.")
+
+
+def test_x01_a_taint_that_tells_of_the_condition_of_a_node_is_not_tolerated_first() -> None:
+    fleet = fleet_of((node_facts("full"), [(A100, True)]))
+    fill(fleet, slices={"3g.20gb": 1})
+    sick = node_facts("sick", taints=[Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")])
+    add_node(fleet, sick, [(A100, True)])
+    remedy = refused(fleet, slices={"3g.20gb": 1}).remedy
+    assert remedy is not None
+    assert remedy.kind == remedies.FREE
+
+
 def test_x01_another_model_comes_next() -> None:
     fleet = fleet_of((node_facts("a"), [(A100, True)]), (node_facts("h"), [(H100, True)]))
     fill(fleet, slices={"1g.5gb": 1})

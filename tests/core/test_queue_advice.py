@@ -22,6 +22,8 @@ from apportion.core.queues.tree import Queue
 from apportion.core.reasons import Code, Layer
 from apportion.core.refusals import NoReclaim, Refusal, Remedy
 from apportion.core.statement import Statement
+from tests.builders.accelerators import A100
+from tests.builders.fleets import add_node, node_facts
 from tests.core.evictions.worlds import World, queue, uid
 
 
@@ -177,6 +179,27 @@ def test_x01_a_pod_that_no_node_can_hold_is_told_so() -> None:
     world = World({"n": 1}, [queue("a", 9)], mig=True)
     text = said(world, world.request("x", "a", slices={"7g.40gb": 1}, cpu="900"))
     assert "can never be scheduled on the nodes of this cluster" in text
+
+
+def test_x01_what_can_never_be_scheduled_can_be_on_other_nodes() -> None:
+    world = World({"n": 2}, [queue("a", 9), queue("b", 0)])
+    group = world.wait(*(world.request(f"g{number}", "a", gpus=2, group="g") for number in range(2)))
+    world.gang("default/g", 2)
+    fleet = world.fleet
+    advice = QueueAdvice(fleet, world.policy, Entitlements(fleet), lambda: RunningGroups(fleet))
+
+    def remark() -> str:
+        mark = fleet.checkpoint()
+        outcome = group_decision.decide(fleet, group, world.policy, observed=False)
+        fleet.rollback(mark)
+        assert isinstance(outcome, Refusal)
+        return explanation.worked_out(advice.without_place(group, outcome)).remark
+
+    assert "can never be scheduled" in remark()
+    assert "can never be scheduled" in remark(), "as before"
+    add_node(fleet, node_facts("m"), [(A100, False)] * 2)
+    world.run(world.request("other", "b", gpus=1), "m")
+    assert remark() == ""
 
 
 @pytest.mark.parametrize("size", [1, 3])

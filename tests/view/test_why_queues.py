@@ -73,3 +73,30 @@ def test_x01_q07_a_group_that_lacks_pods_is_the_answer_and_then_all_of_it_must_f
 def test_x01_q07_a_pod_group_that_does_not_exist_is_the_answer(cluster: Cluster) -> None:
     pod(cluster, "a", annotations={names.POD_GROUP: "gang"}, limits={"cpu": "1"})
     assert "no PodGroup of this name exists" in answer(cluster, "a").sentence
+
+
+def test_q12_x01_a_queue_that_cannot_be_read_is_the_answer_with_field_value_and_fix(cluster: Cluster) -> None:
+    cluster.put(QUEUES, groups.queue("bad", resources={"gpu": {"overQuotaWeight": "NaN"}}))
+    pod(cluster, "a", labels={names.QUEUE_LABEL: "bad"}, limits={"cpu": "1"})
+    found = answer(cluster, "a")
+    assert (found.state, found.layer) == (PodState.WAITING, "queue")
+    assert found.sentence == (
+        "Cannot be scheduled now: queue bad cannot be used: "
+        "spec.resources.gpu.overQuotaWeight: 'NaN': use a number of 0 or more."
+    )
+
+
+def test_x01_q06_where_the_queue_stands_names_no_pod_of_another_namespace(cluster: Cluster) -> None:
+    for name in ("mine", "theirs"):
+        cluster.put(QUEUES, groups.queue(name, resources={"cpu": {"quota": 2000}}))
+    for name in ("secret-1", "secret-2"):
+        labels = {names.QUEUE_LABEL: "theirs", "kai.scheduler/preemptibility": "non-preemptible"}
+        pod(cluster, name, namespace="other", labels=labels, limits={"cpu": "1"}, node="n1")
+    pod(cluster, "runs", labels={names.QUEUE_LABEL: "mine"}, limits={"cpu": "2"}, node="n1")
+    pod(cluster, "a", labels={names.QUEUE_LABEL: "mine"}, limits={"cpu": "1"})
+    found = answer(cluster, "a")
+    assert "Queue mine: 2 of a fair share of 2 cores in use (quota 2); 1 more would exceed it" in found.sentence
+    assert "secret" not in found.sentence
+    assert found.refusal is not None
+    assert found.refusal.standing is not None
+    assert found.refusal.standing.resource == "cpu"

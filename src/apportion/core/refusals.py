@@ -27,10 +27,10 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that would admit the pod. Kinds, cheapest first: profile (something smaller), model, quota, free
-    (pods to end), rule (to relax), add (`count` nodes). The first two put `instead` in the place of `subject`; `field`
-    says of what, where it is not a profile. `raises` are quotas and limits of queues; those of another kind than quota
-    need them besides."""
+    """A change that would admit the pod. Kinds, cheapest first: rule (a toleration or selector), profile (something
+    smaller), model, quota, free (pods to end), rule (another one to relax), add (`count` nodes). Profile and model put
+    `instead` in the place of `subject`; `field` says of what, where it is not a profile. `raises` are quotas and limits
+    of queues; those of another kind than quota need them besides."""
 
     kind: str
     subject: str = ""

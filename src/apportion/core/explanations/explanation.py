@@ -1,7 +1,7 @@
 """Why a pod fits nowhere, and the cheapest change that would admit it.
 
-Cheapest in this order: something smaller, another GPU model, pods to end, a rule to relax, a node to add. Each
-proposal is tried out on the fleet and taken back, so what is proposed works.
+Cheapest in this order: a toleration or a selector, something smaller, another GPU model, pods to end, another rule to
+relax, a node to add. Each proposal is tried out on the fleet and taken back, so what is proposed works.
 
 An explanation looks at every node more than once, which takes a while in a large fleet. So it is divided into steps:
 between two steps other pods can be decided, and no trial change remains in the fleet. Nodes that change in the meantime
@@ -91,10 +91,11 @@ class Explanation:
 
 def _cheapest(survey: NodeReasons) -> Generator[None, None, Remedy | None]:
     proposals: tuple[Callable[[NodeReasons], Proposals], ...] = (
+        _tolerations_and_selectors,
         smaller_requests,
         _other_models,
         _pods_to_end,
-        _rules,
+        _other_rules,
         _twins,
     )
     for propose in proposals:
@@ -270,13 +271,29 @@ def _fits_without(survey: NodeReasons, node: NodeName, pods: list[Request]) -> b
         return survey.fits(node, survey.request)
 
 
-def _rules(survey: NodeReasons) -> Proposals:
+def _tolerations_and_selectors(survey: NodeReasons) -> Proposals:
+    """Unless the taint is about the condition of the node, or the selector about the GPU model."""
+    return _rules(survey, is_simple)
+
+
+def _other_rules(survey: NodeReasons) -> Proposals:
+    return _rules(survey, lambda code, subject: not is_simple(code, subject))
+
+
+def is_simple(code: Code, subject: str) -> bool:
+    """A toleration, or a label of the node selector."""
+    if code is Code.TAINT:
+        return not subject.startswith(remedies.CONDITION_TAINTS)
+    return code is Code.SELECTOR and not subject.startswith(f"{names.GPU_PRODUCT_LABEL}=")
+
+
+def _rules(survey: NodeReasons, which: Callable[[Code, str], bool]) -> Proposals:
     """One rule without which the pod would fit."""
     tried: set[tuple[Code, str]] = set()
     for name in sorted(survey.reasons):
         reason = survey.reasons[name]
         relaxation = reason.code.row.relaxation
-        if relaxation is None:
+        if relaxation is None or not which(reason.code, reason.subject):
             continue
         key = (reason.code, name if relaxation.of_node else reason.subject)
         if key in tried or len(tried) >= _MOST_NODES:

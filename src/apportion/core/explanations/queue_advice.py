@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import replace
 
-from apportion.core import group_decision, refusals
+from apportion.core import equivalence, group_decision, refusals
 from apportion.core.evictions import room
 from apportion.core.evictions.rules import Extent, Taker
 from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
 from apportion.core.evictions.search import Search
 from apportion.core.evictions.trials import trial
-from apportion.core.explanations import empty_cluster, queue_reasons, quota_remedies, remedies
+from apportion.core.explanations import empty_cluster, explanation, queue_reasons, quota_remedies, remedies
 from apportion.core.explanations.group_explanation import GroupExplanation
 from apportion.core.explanations.queue_standing import standing
 from apportion.core.fleet import Fleet
@@ -32,6 +32,7 @@ from apportion.core.refusals import Refusal, Remedy, wants_of
 from apportion.core.statement import Statement
 
 MOST_MEMBERS = 32  # of groups for which changes other than of queues are tried out
+_MOST_KEPT = 64
 _OF_POD = {remedies.SMALLER, remedies.MODEL}
 
 
@@ -43,6 +44,8 @@ class QueueAdvice:
     ) -> None:
         self._fleet, self._policy = fleet, policy
         self._entitlements, self._running = entitlements, running
+        self._stock = fleet.stock
+        self._never: dict[Hashable, str] = {}  # by class: why it can never be scheduled
 
     def planned(self, group: Group) -> Refusal | None:
         """The eviction that the scheduler would plan now for a group without a place; None if there is none."""
@@ -70,7 +73,7 @@ class QueueAdvice:
         where = standing(self._fleet, group, self._entitlements.update(), self._running)
         yield
         remedy = refusal.remedy if len(group.members) == 1 else (yield from self._verified(group, refusal))
-        if tried and (remedy is None or remedy.kind not in _OF_POD):
+        if tried and not _cheaper_than_quota(remedy):
             remedy = (yield from self._reclaiming(group)) or remedy
         if remedy is None and len(group.members) > 1:
             remedy = self._pods_to_end(group, refusal) or (yield from self._nodes_to_add(group, refusal))
@@ -79,7 +82,7 @@ class QueueAdvice:
         remark = ""
         if refusal.groups and (len(group.members) > 1 or remedy is None):
             only_room = all(part.code.row.about_room for part in refusal.groups)
-            remark = yield from empty_cluster.can_never(self._fleet, group, only_room=only_room)
+            remark = yield from self._can_never(group, only_room=only_room)
         code = Code.TOO_LARGE if remark and len(group.members) > 1 else refusal.code
         return replace(refusal, code=code, standing=where, remedy=remedy, remark=remark)
 
@@ -121,6 +124,19 @@ class QueueAdvice:
                     refusal: Refusal = end.value
                     return refusal
             yield
+
+    def _can_never(self, group: Group, *, only_room: bool) -> Generator[None, None, str]:
+        """Worked out once for each class, as long as nodes and GPUs are the same."""
+        fleet = self._fleet
+        if self._stock != fleet.stock or len(self._never) >= _MOST_KEPT:
+            self._stock, self._never = fleet.stock, {}
+        kind = (equivalence.group_class(fleet, group), only_room)
+        found = self._never.get(kind)
+        if found is None:
+            found = yield from empty_cluster.can_never(fleet, group, only_room=only_room)
+            if self._stock == fleet.stock:
+                self._never[kind] = found
+        return found
 
     def _nowhere(self, group: Group) -> Generator[None, None, Refusal | None]:
         """Why the group would have no place if its queue let it pass; None if it would have one."""
@@ -207,6 +223,13 @@ class QueueAdvice:
             for each in known.values()
         )
         return replace(remedy, raises=tuple(found))
+
+
+def _cheaper_than_quota(remedy: Remedy | None) -> bool:
+    if remedy is None:
+        return False
+    simple = remedy.code is not None and explanation.is_simple(remedy.code, remedy.subject)
+    return simple or remedy.kind in _OF_POD
 
 
 def _about(group: Group, refusal: Refusal) -> Refusal:

@@ -26,7 +26,7 @@ from apportion.core.refusals import Remedy
 
 SMALLER, MODEL, QUOTA, FREE, RULE, ADD = "profile", "model", "quota", "free", "rule", "add"
 _NEW_NODE = "a-new-node"
-_CONDITION_TAINTS = "node.kubernetes.io/"  # set because of a node's condition, not of its configuration
+CONDITION_TAINTS = "node.kubernetes.io/"  # set because of a node's condition, not of its configuration
 
 
 def apply(fleet: Fleet, request: Request, remedy: Remedy) -> Request:
@@ -138,7 +138,7 @@ def add_twin(fleet: Fleet, like: NodeName) -> NodeName:
     labels = {**state.facts.labels}
     if names.HOSTNAME_LABEL in labels:
         labels[names.HOSTNAME_LABEL] = name
-    lasting = tuple(taint for taint in state.facts.taints if not taint.key.startswith(_CONDITION_TAINTS))
+    lasting = tuple(taint for taint in state.facts.taints if not taint.key.startswith(CONDITION_TAINTS))
     fleet.set_node(NodeFacts(name, labels, lasting, unschedulable=False, allocatable=state.facts.allocatable))
     gpus = [
         GpuFacts(DeviceUUID(f"{name}-{i}"), gpu.facts.model, gpu.facts.mig) for i, gpu in enumerate(state.gpus.values())
