@@ -20,11 +20,9 @@ from apportion.core import existing_claims, group_decision, group_turns, refusal
 from apportion.core.cluster_changes import Change, Happened
 from apportion.core.evictions import room, stale_groups
 from apportion.core.evictions.room import Consolidation
-from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.explanations import messages
 from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
-from apportion.core.operations import Evict, ObjectKind, Reserve
 from apportion.core.policies import Policy
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.queues.turns import Turn, Turns
@@ -35,9 +33,9 @@ from apportion.scheduler import metrics
 from apportion.scheduler.backlog import Backlog, Stage, Waiting
 from apportion.scheduler.commits import BindResult, CommitResult, Committer
 from apportion.scheduler.events import Reporter
+from apportion.scheduler.evictions import Evictions
 from apportion.scheduler.explanations import Explanations
-from apportion.scheduler.reservations import OTHER_LEADER_SECONDS, Reservations
-from apportion.view.budgets import REFUSED_SECONDS
+from apportion.scheduler.reservations import Reservations
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
@@ -48,10 +46,7 @@ EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
-ROOM_SECONDS = 0.5  # between two attempts to make room for one class
-ROOM_REST = 4  # times as long as making room took: until room is made again
 SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM})  # mostly
-RUNNING_SECONDS = 1.0  # how old the groups that run may be in an explanation
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 _EXPLAINED = frozenset({Code.OVER_LIMIT, Code.OVER_QUOTA})  # reasons of queues whose remedy is worked out
@@ -75,18 +70,29 @@ class Cycles:
         self._view, self._backlog = view, backlog
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
-        self._policy, self._consolidation = policy, consolidation
+        self._policy = policy
         self._changed = changed
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.entitlements = Entitlements(view.fleet)
-        self._running: tuple[float, RunningGroups] | None = None  # since when
-        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._running_groups)
-        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         self._reservations = Reservations(view, policy, now)
-        self._room_not_before = 0.0
-        self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
+        self._evictions = Evictions(
+            view,
+            backlog,
+            committer,
+            reporter,
+            policy,
+            consolidation,
+            self.entitlements,
+            self._reservations,
+            spawn=self._spawn,
+            refuse=self._refuse,
+            plan_again=self._plan_again,
+            now=now,
+        )
+        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._evictions.running_groups)
+        self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         backlog.on_change(self._demanded)
 
     def _demanded(self, uid: PodUID, request: Request | None) -> None:
@@ -180,7 +186,7 @@ class Cycles:
                 await asyncio.sleep(0)
                 until = time.monotonic() + TURN_SECONDS
         if without_place:
-            await self._make_room(without_place)
+            await self._evictions.make_room(without_place)
 
     def _add_turn(self, turns: Turns[Group], entry: Waiting) -> None:
         """Its pods that have no place yet; a refusal if they cannot have their turn."""
@@ -248,96 +254,6 @@ class Cycles:
         else:
             self._refuse(entry, outcome)
 
-    async def _make_room(self, without_place: list[tuple[Waiting, Group]]) -> None:
-        """For those that have no place, in the order of their turns. Others wait no longer for that than a fifth of the
-        time, however often something changes in a large cluster."""
-        fleet, now = self._view.fleet, self._now()
-        if now < self._room_not_before:
-            for entry, _ in without_place:
-                self._backlog.look_again(entry.key, self._room_not_before)
-            return
-        self._no_room = {alike: until for alike, until in self._no_room.items() if until > now}
-        self._running = None
-        shares = self.entitlements.update()
-        settled: set[Hashable] = set()  # classes that were tried now, or that are looked at again later
-        made: dict[Hashable, None] = {}
-        busy = 0.0
-        for entry, group in without_place:
-            if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
-                continue
-            first = group.members[0]
-            alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
-            if alike in self._no_room:
-                if alike not in settled:  # something has changed since the last attempt
-                    self._backlog.look_again(entry.key, self._no_room[alike])
-                    settled.add(alike)
-                continue
-            settled.add(alike)
-            if self._waits_for_another_leader(entry, group):
-                continue
-            began, parked = time.monotonic(), entry.alike
-            running = self._running_groups()
-            statement = room.make_room(fleet, group, self._policy, shares, running, self._consolidation)
-            busy += time.monotonic() - began
-            if statement is None:
-                self._no_room[alike] = now + ROOM_SECONDS
-            else:
-                self._room_made(entry, group, statement)
-                made[parked] = None
-            await asyncio.sleep(0)
-        for parked in made:
-            self._backlog.wake_parked(parked)  # there may be room for others like them
-        self._room_not_before = self._now() + ROOM_REST * busy
-
-    def _running_groups(self) -> RunningGroups:
-        """For explanations: those of the last cycle, if they are recent enough."""
-        now = self._now()
-        if self._running is None or now > self._running[0] + RUNNING_SECONDS:
-            self._running = (now, RunningGroups(self._view.fleet, int(time.time())))
-        else:
-            self._running[1].follow()
-        return self._running[1]
-
-    def _waits_for_another_leader(self, entry: Waiting, group: Group) -> bool:
-        if not self._reservations.of_another_leader(group):
-            return False
-        self._backlog.look_again(entry.key, self._now() + OTHER_LEADER_SECONDS)
-        waits = self._reservations.waits(group)
-        if waits is not None:
-            self._refuse(entry, waits)
-        return True
-
-    def _room_made(self, entry: Waiting, group: Group, statement: Statement) -> None:
-        self._view.assumptions.decided(statement)
-        self._reservations.made(statement)
-        self._spawn(self._clear(entry, statement))
-        waits = self._reservations.waits(group)
-        if waits is not None:
-            self._refuse(entry, waits)
-
-    async def _clear(self, entry: Waiting, statement: Statement) -> None:
-        """Evict for a group; it is bound once its place is free."""
-        result = await self._evict(statement, wanted=lambda: self._reservations.kept(statement))
-        if result.complete:
-            return
-        log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
-        self._remember_refused(result)
-        reserved = [operation for operation in statement.operations if type(operation) is Reserve]
-        await self._committer.withdraw(reserved)
-        self._view.assumptions.undo(
-            statement, {ref for ref in result.existing if ref.kind is not ObjectKind.NOMINATION}
-        )
-        self._reservations.withdrawn(reserved)
-        if result.wanted:
-            self._plan_again(entry)
-
-    def _remember_refused(self, result: CommitResult) -> None:
-        """These are no victims for a while; then everybody is looked at again."""
-        if result.refused:
-            self._view.budgets.refused(result.refused)
-            changes = self._view.changes
-            asyncio.get_running_loop().call_later(REFUSED_SECONDS, changes.note, Happened.QUEUE_CHANGED)
-
     def _plan_again(self, entry: Waiting) -> None:
         """At once: what evicted pods leave is for the group that they were evicted for, whoever else waits."""
         if entry.under_way:
@@ -357,12 +273,8 @@ class Cycles:
         outcome = self._decide(entry, turn, set())
         if isinstance(outcome, Statement):
             self._settle(entry, turn.group, outcome)
-        elif outcome is None and not self._waits_for_another_leader(entry, turn.group):
-            running = RunningGroups(fleet, int(time.time()))
-            shares = self.entitlements.update()
-            statement = room.make_room(fleet, turn.group, self._policy, shares, running, self._consolidation)
-            if statement is not None:
-                self._room_made(entry, turn.group, statement)
+        elif outcome is None:
+            self._evictions.make_room_for(entry, turn.group)
 
     def _demand_again(self, members: Iterable[Request]) -> None:
         for member in members:
@@ -415,23 +327,7 @@ class Cycles:
         self._reservations.give_up(entry.key)
         back.apply(self._view.fleet)
         self._view.assumptions.decided(back)
-        self._spawn(self._evict_all(back))
-
-    async def _evict(self, statement: Statement, wanted: Callable[[], bool] = lambda: True) -> CommitResult:
-        """Write a statement that evicts, and tell who was evicted."""
-        evictions = [operation for operation in statement.operations if isinstance(operation, Evict)]
-        for eviction in evictions:
-            log.info("pod %s on node %s is evicted: %s", eviction.request.key, eviction.node, eviction.reason)
-        result = await self._committer.commit(statement, wanted=wanted)
-        self._reporter.evicted([each for each in evictions if each.confirmed_by in result.existing])
-        if result.complete:
-            self._view.assumptions.written(statement)
-        return result
-
-    async def _evict_all(self, statement: Statement) -> None:
-        result = await self._evict(statement)
-        if not result.complete:
-            self._view.assumptions.undo(statement, result.existing)
+        self._spawn(self._evictions.give_back(back))
 
     def _log_placed(self, entry: Waiting, statement: Statement, bound: set[PodUID]) -> None:
         for bind in statement.binds:
