@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from apportion.apis import names
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 from tests.scheduler.queues.workloads import Life, clear, gpu_node, gpu_pod, pod_group, pods, queue, running
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
-SAMPLE = 4  # cuts of each story in CI
+SAMPLE = 3  # cuts of each story in CI
 SUBRESOURCES = ("eviction", "binding", "status")
 Cut = tuple[str, int]  # the kind of call, and which of its calls
 
@@ -59,12 +60,13 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Story:
-    """`takers` are bound in the end, and `victims` pods were evicted for them; `others` are bound too."""
+    """`takers` are bound in the end, and `victims` pods were evicted for them, most of which are made anew."""
 
     begin: Callable[[ApiCluster], Awaitable[None]]
     arrive: Callable[[ApiCluster], Awaitable[None]]
     takers: tuple[str, ...]
     victims: int = 0
+    owned: bool = True  # by controllers: the victims
     successors: int = 0  # pods made anew that are bound in the end
 
 
@@ -87,6 +89,22 @@ async def half_full(cluster: ApiCluster) -> None:
     await two_nodes(cluster)
     await running(cluster, "m1", "b", "n1", owner="owner-m1")
     await running(cluster, "m2", "b", "n2", owner="owner-m2")
+
+
+async def sliced(cluster: ApiCluster) -> None:
+    """A GPU with two slices of queue `a`."""
+    await queue(cluster, "a", quota=0)
+    await queue(cluster, "b", quota=4)
+    await cluster.node("n1", gpus=1)
+    async with scheduling(cluster):
+        for name in ("s1", "s2"):
+            await cluster.pod(name, slices={"3g.20gb": 1}, labels={names.QUEUE_LABEL: "a"})
+        await cluster.bound("s1", "s2")
+    await cluster.end_lease()
+
+
+async def a_pod_with_all_slices(cluster: ApiCluster) -> None:
+    await cluster.pod("slice", slices={"7g.40gb": 1}, labels={names.QUEUE_LABEL: "b"})
 
 
 async def two_pods(cluster: ApiCluster) -> None:
@@ -121,6 +139,7 @@ STORIES = {
     "gang": Story(two_nodes, a_gang, GANG),
     "reclaim": Story(full, a_large_pod_and_a_rival, ("large",), victims=2),
     "reclaim-gang": Story(full, a_gang_and_a_rival, GANG, victims=3),
+    "reclaim-slices": Story(sliced, a_pod_with_all_slices, ("slice",), victims=2, owned=False),
     "move": Story(half_full, a_large_pod, ("large",), victims=1, successors=1),
 }
 
@@ -130,7 +149,10 @@ async def finished(cluster: ApiCluster, story: Story) -> None:
 
     async def made_anew() -> bool:
         found = [pod for pod in await pods(cluster) if "." in pod.metadata.name]
-        return len(found) == story.victims and sum(bool(pod.spec.node_name) for pod in found) == story.successors
+        return (
+            len(found) == story.victims * story.owned
+            and sum(bool(pod.spec.node_name) for pod in found) == story.successors
+        )
 
     await until(made_anew)
 
@@ -215,5 +237,5 @@ async def test_q06_q07_r02_killed_at_every_call_nobody_is_evicted_for_nobody(
 
 
 def matters(kind: str) -> bool:
-    """Writes that decide something: nominations and conditions, evictions, bindings."""
-    return kind.rsplit(maxsplit=1)[-1] in SUBRESOURCES and " pods " in kind
+    """Writes that decide something: nominations and conditions, evictions, claims, bindings."""
+    return kind == "POST allocationclaims" or (kind.rsplit(maxsplit=1)[-1] in SUBRESOURCES and " pods " in kind)
