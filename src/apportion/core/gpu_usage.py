@@ -7,13 +7,14 @@ smallest GPU that could hold it, a slice by the model of which it takes the smal
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from apportion.apis import names
 from apportion.apis.identities import DeviceUUID
 from apportion.apis.request import Request
+from apportion.core.catalog import Catalog
 from apportion.core.ledger import GpuLedger
 
 if TYPE_CHECKING:
@@ -77,13 +78,17 @@ def _wanted(fleet: Fleet, request: Request) -> int | None:
     return sum(charges)
 
 
-def _static(fleet: Fleet, request: Request) -> int:
+def of_static_devices(catalog: Catalog, resources: Mapping[str, int]) -> int:
     """Static MIG devices, by the model of which they take the smallest part."""
     total = 0
-    for resource, count in request.resources.items():
+    for resource, count in resources.items():
         if resource.startswith(names.NVIDIA_MIG_PREFIX):
-            total += count * fleet.catalog.least_milli(resource.removeprefix(names.NVIDIA_MIG_PREFIX))
+            total += count * catalog.least_milli(resource.removeprefix(names.NVIDIA_MIG_PREFIX))
     return total
+
+
+def _static(fleet: Fleet, request: Request) -> int:
+    return of_static_devices(fleet.catalog, request.resources)
 
 
 def _gpu(fleet: Fleet, uuid: DeviceUUID) -> GpuLedger | None:

@@ -264,16 +264,18 @@ class Search:
         """Where the members go if these pods are gone, each where it is best for the policy."""
         placements = []
         with trials.trial(self._fleet):
-            for pod in evicted:
-                self._fleet.take_away(pod.uid)
-            for uid in list(self._fleet.releasing):
-                self._fleet.take_away(uid)
+            self._take_away(evicted)
             for request in self._members:
                 place = self._place(request)
                 if place is None:
                     return None
                 placements.append((request, place))
         return tuple(placements)
+
+    def _take_away(self, evicted: Pods) -> None:
+        """These, and everybody who is terminating already."""
+        for uid in (*(pod.uid for pod in evicted), *self._fleet.releasing):
+            self._fleet.take_away(uid)
 
     def _finished(
         self, pods: Iterable[RunningPod], placements: Placements, only: AbstractSet[PodUID] | None = None
@@ -331,10 +333,8 @@ class Search:
         for pod in sorted(evicted, key=lambda pod: (pod.group.level, pod.age), reverse=True):
             groups.setdefault(pod.group.key, []).append(pod)
         with trials.trial(self._fleet):
-            for pod in evicted:
-                self._fleet.take_away(pod.uid)
+            self._take_away(evicted)
             for request, place in placements:
-                trials.clear(self._fleet, self._fleet.nodes[place.node])
                 group_decision.assume(self._fleet, request, place)
             for pods in groups.values():
                 mark = self._fleet.checkpoint()

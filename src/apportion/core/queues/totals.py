@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from apportion.core import gpu_usage
 from apportion.core.fleet import Fleet
-from apportion.core.node import CPU, MEMORY
+from apportion.core.node import CPU, MEMORY, NodeState
 from apportion.core.queues.accounts import FOREIGN
 from apportion.core.queues.amounts import Amounts
 
@@ -11,15 +12,20 @@ MILLI = 1000
 
 
 def total(fleet: Fleet) -> Amounts:
-    gpus = cpu = memory = 0
+    gpu = cpu = memory = 0
     for node in fleet:
         assert node.facts is not None
         allocatable = node.facts.allocatable
-        if node.gpus:
-            gpus += sum(gpu.facts.healthy for gpu in node.gpus.values())
-        else:
-            gpus += node.gpu_count
+        gpu += _milli(fleet, node)
         cpu += allocatable.get(CPU, 0)
         memory += allocatable.get(MEMORY, 0)
     foreign = fleet.accounts.used(FOREIGN)
-    return Amounts(max(0, MILLI * gpus - foreign.gpu), max(0, cpu - foreign.cpu), max(0, memory - foreign.memory))
+    return Amounts(max(0, gpu - foreign.gpu), max(0, cpu - foreign.cpu), max(0, memory - foreign.memory))
+
+
+def _milli(fleet: Fleet, node: NodeState) -> int:
+    """Where nobody reports GPUs, what the kubelet offers: whole ones, and static MIG devices."""
+    if node.gpus:
+        return MILLI * sum(gpu.facts.healthy for gpu in node.gpus.values())
+    assert node.facts is not None
+    return MILLI * node.gpu_count + gpu_usage.of_static_devices(fleet.catalog, node.facts.allocatable)
