@@ -191,6 +191,11 @@ class ApiCluster:
             return False
         return True
 
+    async def _remove(self, kind: kinds.Kind, item: Bare) -> None:
+        namespace = item.metadata.namespace or None
+        with suppress(errors.NotFound):
+            await self.client.delete(kind, item.metadata.name, namespace=namespace, grace=0)
+
     async def clear(self) -> None:
         for claim in await self.claims():
             with suppress(errors.NotFound):
@@ -199,12 +204,10 @@ class ApiCluster:
                 )
         ours = (kinds.ALLOCATION_CLAIMS, kinds.NODE_ACCELERATORS, kinds.QUEUES, kinds.POD_GROUPS)
         for kind in (*ours, kinds.NODES, kinds.PODS, kinds.LEASES):
-            for item in (await self.client.list(kind, into=Bare)).items:
-                if item.metadata.namespace in {"", "default", NAMESPACE}:
-                    with suppress(errors.NotFound):
-                        await self.client.delete(
-                            kind, item.metadata.name, namespace=item.metadata.namespace or None, grace=0
-                        )
+            with suppress(errors.NotFound):  # the kind itself, in tests of older installations
+                for item in (await self.client.list(kind, into=Bare)).items:
+                    if item.metadata.namespace in {"", "default", NAMESPACE}:
+                        await self._remove(kind, item)
 
     async def free_slices(self) -> None:
         """What agents do, over and over: free what no live pod uses, then take the finalizer off."""
