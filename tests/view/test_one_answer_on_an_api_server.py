@@ -52,7 +52,7 @@ async def play(cluster: ApiCluster, dice: random.Random) -> None:
         async with scheduling(cluster):
             for _ in range(STEPS):
                 await life.step()
-            await until(lambda: at_rest(cluster, view), within=90)
+            await until(lambda: at_rest(cluster, view), within=150)  # a reason may be out of date for 60 s
 
 
 async def at_rest(cluster: ApiCluster, followed: View) -> bool:
