@@ -39,6 +39,7 @@ class Reservations:
         self._nominated: dict[PodUID, NodeName] = {}  # by us, or by whoever led before
         self._others: dict[tuple[PodUID, NodeName], float] = {}  # nominations by somebody else, since when
         self._expiring: list[tuple[float, str]] = []
+        self._seen = 0  # position in the log of nodes that changed
 
     def made(self, statement: Statement) -> None:
         for operation in statement.operations:
@@ -111,8 +112,11 @@ class Reservations:
 
     def release_useless(self) -> None:
         """Successors that did not come, and places that somebody else has or whose node is gone."""
-        if self._view.fleet.reservations:
-            for reservation in lost_places.lost(self._view.fleet):
+        fleet = self._view.fleet
+        if fleet.reservations:
+            lost = lost_places.lost(fleet, fleet.log.since(self._seen))
+            self._seen = fleet.log.end
+            for reservation in lost:
                 log.info("the place of %s on node %s is lost", reservation.owner, reservation.node)
                 self._release(reservation.key)
         while self._expiring and self._expiring[0][0] <= self._now():

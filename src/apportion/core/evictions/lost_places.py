@@ -5,18 +5,23 @@ Whoever they were made for is planned for again once they are released.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from apportion.apis import names
+from apportion.apis.identities import NodeName
 from apportion.core.evictions import trials
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
 from apportion.core.node import PODS, NodeState
 
 
-def lost(fleet: Fleet) -> list[Reservation]:
+def lost(fleet: Fleet, changed: AbstractSet[NodeName] | None = None) -> list[Reservation]:
     """As soon as everybody who terminates is gone, these would not fit beside the pods and the other reservations. If
-    several reservations of a node do not fit together, the last ones by key are lost."""
+    several reservations of a node do not fit together, the last ones by key are lost. Only `changed` nodes are looked
+    at, if that is said."""
     found: list[Reservation] = []
-    for name in sorted({each.node for each in fleet.reservations.values()}):
+    reserved = {each.node for each in fleet.reservations.values()}
+    for name in sorted(reserved if changed is None else reserved & changed):
         node = fleet.nodes[name]
         with trials.trial(fleet):
             trials.clear(fleet, node)
