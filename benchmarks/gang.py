@@ -16,22 +16,18 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
 from apportion.cluster import access
 from apportion.cluster.client import Client
-from benchmarks import cluster_objects
+from benchmarks import cluster_objects, real_plane
 from benchmarks.cluster_objects import GPUS
-from tests.environments import binaries
 from tests.environments.control_plane import ADMIN, ControlPlane
 from tests.environments.sandbox import Daemon
 
@@ -45,22 +41,12 @@ Json = dict[str, Any]
 
 
 async def main(arguments: argparse.Namespace) -> list[Json]:
-    with tempfile.TemporaryDirectory() as folder:
-        plane = ControlPlane(
-            Path(folder) / "plane",
-            controllers=False,
-            without_admission=("ServiceAccount", "TaintNodesByCondition", "Priority"),
-        )
-        try:
-            async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=300.0) as client:
-                await _prepare(client, arguments.nodes)
-                bench = Bench(plane, client, arguments.nodes, arguments.pods)
-                order = [
-                    name for number in range(arguments.runs) for name in (SCRIPT, OURS)[:: -1 if number % 2 else 1]
-                ]
-                return [_told(await bench.run(name)) for name in order]
-        finally:
-            plane.close()
+    with real_plane.api_server() as plane:
+        async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=300.0) as client:
+            await _prepare(client, arguments.nodes)
+            bench = Bench(plane, client, arguments.nodes, arguments.pods)
+            order = [name for number in range(arguments.runs) for name in (SCRIPT, OURS)[:: -1 if number % 2 else 1]]
+            return [_told(await bench.run(name)) for name in order]
 
 
 async def _prepare(client: Client, nodes: int) -> None:
@@ -87,7 +73,7 @@ class Bench:
         await self._client.patch(kinds.POD_GROUPS, "gang", patch, namespace=TAKERS)
         load = os.getloadavg()[0]
         daemon = await self._scheduler() if name == OURS else None
-        watcher = self._watch()
+        watcher = real_plane.watch(self._plane, self._pods)
         before = await self._writes()
         try:
             started = time.monotonic()
@@ -95,7 +81,7 @@ class Bench:
                 await self._all(self._taken)
             else:
                 await self._all(self._created)
-            last = (await asyncio.to_thread(_seen, watcher, daemon))["last"]
+            last = (await asyncio.to_thread(real_plane.seen, watcher, daemon))["last"]
             writes = await self._writes() - before
         finally:
             if daemon is not None:
@@ -157,15 +143,6 @@ class Bench:
         await asyncio.sleep(2.0)  # statuses of queues
         return daemon
 
-    def _watch(self) -> subprocess.Popen[bytes]:
-        config = self._plane.kubeconfig_of(ADMIN, "watcher")
-        command = [sys.executable, "-m", "benchmarks.bindings", str(config), str(self._pods)]
-        watcher = subprocess.Popen([*self._plane.enter, *command], cwd=binaries.ROOT, stdout=subprocess.PIPE)
-        assert watcher.stdout is not None
-        if watcher.stdout.readline() != b"watching\n":
-            raise RuntimeError("the watcher did not start")
-        return watcher
-
     async def _writes(self) -> Counter[str]:
         """Requests that changed something, from the server's own counters."""
         text = (await self._client.raw("GET", "/metrics", accept="text/plain")).decode()
@@ -189,17 +166,6 @@ def _pod(name: str, queue: str, *, node: str = "", group: str = "") -> Json:
     annotations = {"annotations": {names.POD_GROUP: group}} if group else {}
     metadata = {"name": name, "namespace": queue, "labels": {names.QUEUE_LABEL: queue}, **annotations}
     return {"metadata": metadata, "spec": spec}
-
-
-def _seen(watcher: subprocess.Popen[bytes], daemon: Daemon | None) -> dict[str, float]:
-    assert watcher.stdout is not None
-    line = watcher.stdout.readline()
-    if daemon is not None:
-        daemon.expect_alive()
-    if not line:
-        raise RuntimeError("the watcher ended before it had seen every binding")
-    seen: dict[str, float] = json.loads(line)
-    return seen
 
 
 def _told(run: Json) -> Json:
@@ -231,7 +197,5 @@ def _arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     chosen = _arguments()
-    obstacle = binaries.obstacles(binaries.CONTROL_PLANE)
-    if obstacle is not None:
-        raise SystemExit(f"no real API server here: {obstacle}")
+    real_plane.require()
     _report(asyncio.run(main(chosen)), chosen.form)

@@ -18,9 +18,7 @@ import dataclasses
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +27,7 @@ from typing import Any
 from apportion.apis import names
 from apportion.cluster import access
 from apportion.cluster.client import Client
-from benchmarks import cluster_objects
-from tests.environments import binaries
+from benchmarks import cluster_objects, real_plane
 from tests.environments.control_plane import ADMIN, ControlPlane
 from tests.environments.sandbox import Daemon
 
@@ -56,17 +53,9 @@ class Run:
 
 
 async def main(arguments: argparse.Namespace) -> list[Run]:
-    with tempfile.TemporaryDirectory() as folder:
-        plane = ControlPlane(
-            Path(folder) / "plane",
-            controllers=False,
-            without_admission=("ServiceAccount", "TaintNodesByCondition", "Priority"),
-        )
-        try:
-            async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=PATIENCE_SECONDS) as client:
-                return await _measure(Bench(plane, client, arguments.pods, arguments.before), arguments)
-        finally:
-            plane.close()
+    with real_plane.api_server() as plane:
+        async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=PATIENCE_SECONDS) as client:
+            return await _measure(Bench(plane, client, arguments.pods, arguments.before), arguments)
 
 
 class Bench:
@@ -91,11 +80,11 @@ class Bench:
             await cluster_objects.custom_resources(self._client, self._python(scheduler))
         await cluster_objects.pods(self._client, self._pods, name, {names.NVIDIA_GPU: "1"} if pods == GPU else SLICES)
         load = os.getloadavg()[0]
-        watcher = self._watch()
+        watcher = real_plane.watch(self._plane, self._pods)
         writes, busy = await self._writes(), self._api_cpu()
         daemon = self._start(scheduler)
         try:
-            seen = await asyncio.to_thread(_finished, watcher, daemon)
+            seen = await asyncio.to_thread(real_plane.seen, watcher, daemon)
             events = await self._events(daemon)
             cpu = _cpu(daemon.pid)
             writes, busy = await self._writes() - writes, self._api_cpu() - busy
@@ -128,16 +117,6 @@ class Bench:
             return sys.executable
         assert self._before is not None
         return str(self._before / ".venv" / "bin" / "python")
-
-    def _watch(self) -> subprocess.Popen[bytes]:
-        """Watching already when this returns."""
-        config = self._plane.kubeconfig_of(ADMIN, "watcher")
-        command = [sys.executable, "-m", "benchmarks.bindings", str(config), str(self._pods)]
-        watcher = subprocess.Popen([*self._plane.enter, *command], cwd=binaries.ROOT, stdout=subprocess.PIPE)
-        assert watcher.stdout is not None
-        if watcher.stdout.readline() != b"watching\n":
-            raise RuntimeError("the watcher did not start")
-        return watcher
 
     async def _events(self, daemon: Daemon) -> int:
         """Wait for one event Scheduled per pod, and say how many came in time."""
@@ -179,16 +158,6 @@ async def _measure(bench: Bench, arguments: argparse.Namespace) -> list[Run]:
 
 def _alternating(schedulers: list[str], runs: int) -> list[str]:
     return [each for number in range(runs) for each in schedulers[:: -1 if number % 2 else 1]]
-
-
-def _finished(watcher: subprocess.Popen[bytes], daemon: Daemon) -> dict[str, float]:
-    assert watcher.stdout is not None
-    line = watcher.stdout.readline()
-    daemon.expect_alive()
-    if not line:
-        raise RuntimeError("the watcher ended before it had seen every binding")
-    seen: dict[str, float] = json.loads(line)
-    return seen
 
 
 def _cpu(pid: int) -> float:
@@ -266,7 +235,5 @@ def _arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     chosen = _arguments()
-    obstacle = binaries.obstacles(binaries.CONTROL_PLANE)
-    if obstacle is not None:
-        raise SystemExit(f"no real API server here: {obstacle}")
+    real_plane.require()
     _report(asyncio.run(main(chosen)), chosen.form)

@@ -17,7 +17,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
 from apportion.cluster import access, errors
 from apportion.cluster.client import Client
-from benchmarks import cluster_objects
+from benchmarks import cluster_objects, real_plane
 from tests.environments import binaries
 from tests.environments.control_plane import ADMIN, ControlPlane
 
@@ -38,26 +37,18 @@ BOUND_WITHIN_SECONDS = 60.0
 
 
 async def main(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        plane = ControlPlane(
-            Path(folder) / "plane",
-            controllers=False,
-            without_admission=("ServiceAccount", "TaintNodesByCondition", "Priority"),
-        )
-        try:
-            async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=300.0) as client:
-                await cluster_objects.prepare(client)
-                await cluster_objects.nodes(client, arguments.nodes)
-                measure = functools.partial(_measure, plane, client, arguments)
-                binder = [sys.executable, "-m", "benchmarks.bare_binder", FITS, "node-0000"]
-                results = [await measure("bare binder", binder, explains=False)]
-                results.append(await measure("apportion", _scheduler(sys.executable)))
-                if arguments.before:
-                    python = str(arguments.before / ".venv" / "bin" / "python")
-                    results.append(await measure("before", _scheduler(python)))
-                return results
-        finally:
-            plane.close()
+    with real_plane.api_server() as plane:
+        async with Client(access.from_kubeconfig(plane.kubeconfig), timeout=300.0) as client:
+            await cluster_objects.prepare(client)
+            await cluster_objects.nodes(client, arguments.nodes)
+            measure = functools.partial(_measure, plane, client, arguments)
+            binder = [sys.executable, "-m", "benchmarks.bare_binder", FITS, "node-0000"]
+            results = [await measure("bare binder", binder, explains=False)]
+            results.append(await measure("apportion", _scheduler(sys.executable)))
+            if arguments.before:
+                python = str(arguments.before / ".venv" / "bin" / "python")
+                results.append(await measure("before", _scheduler(python)))
+            return results
 
 
 def _scheduler(python: str) -> list[str]:
@@ -173,9 +164,7 @@ def _arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     chosen = _arguments()
-    obstacle = binaries.obstacles(binaries.CONTROL_PLANE)
-    if obstacle is not None:
-        raise SystemExit(f"no real API server here: {obstacle}")
+    real_plane.require()
     results = asyncio.run(main(chosen))
     if chosen.form == "json":
         print(json.dumps(results, indent=2))
