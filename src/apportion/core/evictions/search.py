@@ -204,13 +204,17 @@ class Search:
     def _searched(self, found: Plan | None) -> Plan | None:
         """Look through small sets if there are few candidates: there may be a better one."""
         candidates = [pod for pod in self._running.pods if self._may(self._running.with_whole_groups((pod,)))]
-        if not candidates or len(candidates) > MOST_SEARCHED or (found is not None and len(found.evicted) <= 1):
+        if not candidates or len(candidates) > MOST_SEARCHED:
+            return found
+        lower = found is not None and any(pod.group.level < found.cost[0] for pod in candidates)
+        if found is not None and len(found.evicted) <= 1 and not lower:
             return found
         if found is None and self._places(self._running.with_whole_groups(candidates)) is None:
             return None
         looked = tried = 0
         limited = self._closed(()) is not None
-        most = len(found.evicted) if found is not None and not self._rules.moves_only else len(candidates)
+        fewer = found is not None and not self._rules.moves_only and not lower
+        most = len(found.evicted) if found is not None and fewer else len(candidates)
         pools = self._pools(candidates)
         for size in range(1, most + 1):
             for pods in chain.from_iterable(combinations(pool, size) for pool in pools):
