@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 
 import msgspec
 
@@ -211,24 +211,31 @@ class Search:
             return found
         if found is None and self._places(self._running.with_whole_groups(candidates)) is None:
             return None
-        looked = tried = 0
-        limited = self._closed(()) is not None
         fewer = found is not None and not self._rules.moves_only and not lower
         most = len(found.evicted) if found is not None and fewer else len(candidates)
-        pools = self._pools(candidates)
-        for size in range(1, most + 1):
-            for pods in chain.from_iterable(combinations(pool, size) for pool in pools):
-                looked += 1
-                if looked > MOST_SETS or tried > MOST_TRIALS:
-                    return found
-                whole = self._running.with_whole_groups(pods)
-                if found is not None and not self._may_move(whole) and plans.loss(whole) >= found.cost[:-1]:
-                    continue
-                if not self._may(whole) or (limited and self._closed(whole) is not None):
-                    continue
+        tried = 0
+        for pods in islice(self._sets(candidates, most), MOST_SETS):
+            if self._promises(self._running.with_whole_groups(pods), found):
                 tried += 1
+                if tried > MOST_TRIALS:
+                    break
                 found = _better(found, self._worked_out(pods))
         return found
+
+    def _sets(self, candidates: Sequence[RunningPod], most: int) -> Iterator[tuple[RunningPod, ...]]:
+        """The small ones first."""
+        pools = list(self._pools(candidates))
+        for size in range(1, most + 1):
+            yield from chain.from_iterable(combinations(pool, size) for pool in pools)
+
+    def _promises(self, evicted: Pods, found: Plan | None) -> bool:
+        """As far as can be said without trying it out, these may go, it is enough, and better than `found`."""
+        if self._too_little(evicted) or not self._may(evicted) or self._closed(evicted) is not None:
+            return False
+        if self._may_move(evicted):
+            return True
+        better = found is None or plans.loss(evicted) < found.cost[:-1]
+        return better and self._rules.allows_loss(evicted, evicted)
 
     def _pools(self, candidates: Sequence[RunningPod]) -> Iterable[Sequence[RunningPod]]:
         """One pod needs room on one node, unless limits require that others go too."""
@@ -321,6 +328,12 @@ class Search:
             pod.amounts.gpu <= left.gpu + rounding and pod.amounts.cpu <= left.cpu and pod.amounts.memory <= left.memory
             for pod in movable
         )
+
+    def _too_little(self, evicted: Pods) -> bool:
+        """There is not enough for the group in sum."""
+        left = self._free().plus(amounts_of(evicted)).minus(self._taker.need)
+        rounding = self._taker.need.gpu // 100
+        return left.gpu + rounding < 0 or left.cpu < 0 or left.memory < 0
 
     def _others_may_move(self, evicted: Pods) -> bool:
         """Enough is left for the smallest pod that can be moved, so that plans with moves may be better."""
