@@ -323,6 +323,19 @@ async def background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
 T = TypeVar("T")
 
 
+async def until_served(client: Client, kind: kinds.Kind) -> None:
+    """A kind that was defined just now."""
+
+    async def served() -> bool:
+        try:
+            await client.list(kind)
+        except errors.NotFound:
+            return False
+        return True
+
+    await until(served)
+
+
 async def until(probe: Callable[[], Awaitable[T | None]], *, within: float = 40) -> T:
     try:
         async with asyncio.timeout(within):

@@ -22,13 +22,17 @@ async def terminating(cluster: ApiCluster, name: str) -> None:
     await until(deleting)
 
 
+async def high_evicts_low(cluster: ApiCluster) -> None:
+    await cluster.pod("low", limits=GPU)
+    await cluster.bound("low")
+    await cluster.pod("high", limits=GPU, priority=75)
+    await terminating(cluster, "low")
+
+
 async def test_q06_a_pod_of_higher_priority_preempts_within_its_queue(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1, mig=0, resources=GPU)
     async with scheduling(cluster):
-        await cluster.pod("low", limits=GPU)
-        await cluster.bound("low")
-        await cluster.pod("high", limits=GPU, priority=75)
-        await terminating(cluster, "low")
+        await high_evicts_low(cluster)
 
         async def nominated() -> bool:
             return (await cluster.get("high")).status.nominated_node_name == "n1"
@@ -44,10 +48,7 @@ async def test_q06_a_pod_of_higher_priority_preempts_within_its_queue(cluster: A
 async def test_q06_the_next_leader_keeps_the_place(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1, mig=0, resources=GPU)
     async with scheduling(cluster):
-        await cluster.pod("low", limits=GPU)
-        await cluster.bound("low")
-        await cluster.pod("high", limits=GPU, priority=75)
-        await terminating(cluster, "low")
+        await high_evicts_low(cluster)
         assert "1 pod that was evicted for it is terminating" in await cluster.waits("high")
     await cluster.end_lease()
     await cluster.pod("late", limits=GPU, priority=75)

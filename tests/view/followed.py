@@ -18,7 +18,7 @@ from apportion.view.informers import Informers
 from apportion.view.view import View
 from apportion.view.waiting import WaitingPod
 from tests.builders import groups, pods
-from tests.scheduler.cluster import ApiCluster, Fault, until
+from tests.scheduler.cluster import ApiCluster, Fault, until, until_served
 
 Json = dict[str, Any]
 
@@ -41,15 +41,7 @@ class Followed:
     async def install(self, kind: Kind) -> None:
         """Define a kind whose objects can have any fields."""
         await self.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, groups.definition(kind.group, kind.kind, kind.version))
-
-        async def served() -> bool:
-            try:
-                await self.client.list(kind)
-            except errors.NotFound:
-                return False
-            return True
-
-        await until(served)
+        await until_served(self.client, kind)
 
     async def clear(self) -> None:
         for kind, made in reversed(self._made):

@@ -10,7 +10,7 @@ from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
 from apportion.cluster import errors
 from tests.builders import groups, pods
-from tests.scheduler.cluster import ApiCluster, until
+from tests.scheduler.cluster import ApiCluster, until, until_served
 
 Json = dict[str, Any]
 LEADER_WORKER_SETS = Kind("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
@@ -30,17 +30,7 @@ class Gangs:
             with suppress(errors.AlreadyExists):
                 definition = groups.definition(kind.group, kind.kind, kind.version)
                 await self.client.create(kinds.CUSTOM_RESOURCE_DEFINITIONS, definition)
-            await self._served(kind)
-
-    async def _served(self, kind: Kind) -> None:
-        async def served() -> bool:
-            try:
-                await self.client.list(kind)
-            except errors.NotFound:
-                return False
-            return True
-
-        await until(served)
+            await until_served(self.client, kind)
 
     async def clear(self) -> None:
         for kind in (kinds.PODS, LEADER_WORKER_SETS, TRAININGS, kinds.POD_GROUPS, kinds.QUEUES, kinds.KAI_CONFIGS):
