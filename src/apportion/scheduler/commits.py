@@ -29,6 +29,7 @@ from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.writers import FLEET_ONLY, EvictionRefused, NominationWriter, check, pod_of, writers
+from apportion.view.assumptions import Assumptions
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class Committer:
         self._ready = ready
         self._check_budgets = check_budgets
         self._nominations = NominationWriter(client, nominated)
-        self._writers = writers(client, namespace, group_name) | {Reserve: self._nominations}
+        self._writers = writers(client, namespace, self._nominations, group_name)
         self._slots = asyncio.Semaphore(concurrent)
         self._closed = False
 
@@ -224,6 +225,21 @@ class Committer:
     def _check(self) -> None:
         if not self._holds():
             raise LeaseLost
+
+
+async def carried_out(committer: Committer, assumptions: Assumptions, statement: Statement) -> CommitResult | None:
+    """Write a statement that was applied to the fleet; what was not written is undone. None if the lease is lost."""
+    assumptions.decided(statement)
+    try:
+        result = await committer.commit(statement)
+    except LeaseLost:
+        assumptions.undo(statement)
+        return None
+    if result.complete:
+        assumptions.written(statement)
+    else:
+        assumptions.undo(statement, result.existing)
+    return result
 
 
 def _written(statement: Statement) -> set[ObjectRef]:

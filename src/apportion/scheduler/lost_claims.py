@@ -30,7 +30,7 @@ from apportion.core import lost_slices
 from apportion.core.operations import ClaimSlice, Evict
 from apportion.core.policies import Policy
 from apportion.core.statement import Statement
-from apportion.scheduler.commits import Committer, LeaseLost
+from apportion.scheduler.commits import Committer, carried_out
 from apportion.view.informers import Informers
 from apportion.view.view import View
 
@@ -107,17 +107,8 @@ class LostClaims:
         return RETRY_SECONDS
 
     async def _carry_out(self, pod: Pod, statement: Statement) -> None:
-        assumptions = self._view.assumptions
-        assumptions.decided(statement)
-        try:
-            result = await self._committer.commit(statement)
-        except LeaseLost:
-            assumptions.undo(statement)
-            return
-        if result.reason:
-            assumptions.undo(statement, result.existing)
-        else:
-            assumptions.written(statement)
+        result = await carried_out(self._committer, self._view.assumptions, statement)
+        if result is not None and result.complete:
             self._report(pod, statement)
 
     async def _exist(self, uid: PodUID, wants: list[SliceRequest]) -> bool:

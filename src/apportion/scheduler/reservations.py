@@ -10,7 +10,6 @@ import heapq
 import logging
 from collections.abc import Callable, Iterable
 
-from apportion.apis import names
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core import refusals
@@ -130,10 +129,7 @@ class Reservations:
         """What an earlier leader promised. The groups for which that cannot be kept any more: they have to be planned
         for again as a whole."""
         broken: set[str] = set()
-        for waiting in self._view.waiting:
-            request, node = waiting.reading.request, waiting.pod.status.nominated_node_name
-            if not node or request is None or request.scheduler_name not in names.OUR_SCHEDULERS:
-                continue
+        for request, node in self._view.waiting.nominated():
             self._nominated[request.uid] = node
             found = nominations.reserve_again(self._view.fleet, request, node, self._policy)
             if found is None:

@@ -49,7 +49,10 @@ class Writer(Protocol, Generic[O_contra]):
 
 
 def writers(
-    client: Client, namespace: str, group_name: Callable[[Request], str | None] = lambda _: None
+    client: Client,
+    namespace: str,
+    nominations: NominationWriter,
+    group_name: Callable[[Request], str | None] = lambda _: None,
 ) -> dict[type[Operation], Writer[Any]]:
     """One writer for each kind of operation; claims live in `namespace`."""
     return {
@@ -57,7 +60,7 @@ def writers(
         BindVolume: VolumeWriter(client),
         Bind: BindingWriter(client, group_name),
         Evict: EvictionWriter(client),
-        Reserve: NominationWriter(client),
+        Reserve: nominations,
     }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from apportion.apis.identities import PodUID
+from apportion.apis import names
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.pods import Pod
+from apportion.apis.request import Request
 from apportion.view.requests import Reading
 
 
@@ -36,6 +38,13 @@ class WaitingPods:
 
     def get(self, uid: PodUID) -> WaitingPod | None:
         return self._pods.get(uid)
+
+    def nominated(self) -> Iterator[tuple[Request, NodeName]]:
+        """Pods of ours for which a place was written down as their nominated node."""
+        for waiting in self:
+            request, node = waiting.reading.request, waiting.pod.status.nominated_node_name
+            if node and request is not None and request.scheduler_name in names.OUR_SCHEDULERS:
+                yield request, NodeName(node)
 
     def on_change(self, listener: Listener) -> None:
         """Call `listener(uid, pod)` when a pod begins to wait or asks for something else; None: it waits no longer.

@@ -148,12 +148,10 @@ def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusa
 
 def _reserve_nominated(view: View, policy: Policy) -> None:
     """Places for which others were evicted are written down as nominated nodes."""
-    for waiting in view.waiting:
-        request, node = waiting.reading.request, waiting.pod.status.nominated_node_name
-        if node and request is not None and request.scheduler_name in names.OUR_SCHEDULERS:
-            reservation = nominations.reserve_again(view.fleet, request, node, policy)
-            if reservation is not None:
-                view.fleet.reserve(reservation)
+    for request, node in view.waiting.nominated():
+        reservation = nominations.reserve_again(view.fleet, request, node, policy)
+        if reservation is not None:
+            view.fleet.reserve(reservation)
 
 
 def _with_queues(view: View, request: Request, policy: Policy) -> Statement | Refusal:

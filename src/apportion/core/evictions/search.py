@@ -211,8 +211,9 @@ class Search:
             return found
         if found is None and self._places(self._running.with_whole_groups(candidates)) is None:
             return None
-        fewer = found is not None and not self._rules.moves_only and not lower
-        most = len(found.evicted) if found is not None and fewer else len(candidates)
+        most = len(candidates)
+        if found is not None and not lower and not self._rules.moves_only:
+            most = len(found.evicted)
         tried = 0
         for pods in islice(self._sets(candidates, most), MOST_SETS):
             if self._promises(self._running.with_whole_groups(pods), found):

@@ -16,7 +16,7 @@ from apportion.cluster.events import Recorder
 from apportion.core.evictions import stale_groups
 from apportion.core.operations import Evict
 from apportion.core.statement import Statement
-from apportion.scheduler.commits import CommitResult, Committer, LeaseLost
+from apportion.scheduler.commits import CommitResult, Committer, carried_out
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.groups import statuses
 from apportion.scheduler.groups.group_pods import GroupPods
@@ -68,21 +68,14 @@ class StaleGroups:
         return same and not finishing and not fleet.reserves_for(key)
 
     async def _evict(self, statement: Statement) -> None:
-        assumptions = self._view.assumptions
         try:
             statement.apply(self._view.fleet)
         except LedgerError:  # something has changed since: look again
             return
-        assumptions.decided(statement)
-        try:
-            result = await self._committer.commit(statement)
-        except LeaseLost:
-            assumptions.undo(statement)
+        result = await carried_out(self._committer, self._view.assumptions, statement)
+        if result is None:
             return
-        if result.complete:
-            assumptions.written(statement)
-        else:
-            assumptions.undo(statement, result.existing)
+        if not result.complete:
             self._not_before[statement.group.key] = self._now() + RETRY_SECONDS
         self._report(statement, result)
 

@@ -14,7 +14,7 @@ from apportion.apis.identities import PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.cluster import clock
-from apportion.core import group_turns
+from apportion.core import gangs, group_turns
 from apportion.core.evictions import stale_groups
 from apportion.core.queues.amounts import NOTHING
 from apportion.core.reasons import Layer
@@ -115,7 +115,7 @@ class StatusContent:
     def _waits(self, group: PodGroup, pods: list[Pod], refusal: Refusal | None, events: list[GroupEvent]) -> list[Json]:
         before = [meta.to_wire(each) for each in group.status.scheduling_conditions]
         waiting = (request for pod in pods if (request := self._waiting(pod.uid)) is not None)
-        members = sorted(waiting, key=lambda request: (request.created, request.name))
+        members = sorted(waiting, key=gangs.age)
         if not members:
             return []
         reason = self._reasons.of(refusal, members) if refusal is not None else self._problem(members)
