@@ -76,8 +76,10 @@ class Web:
         found = (await self._ask("GET", f"{self._apps}/replicasets")).body["items"]
         return {each["metadata"]["annotations"][f"{PREFIX}revision"]: each for each in found}
 
-    async def until_sizes(self, wanted: dict[str, int]) -> None:
+    async def until_sizes(self, wanted: dict[str, int], *, get_ready: bool = False) -> None:
         async def holds() -> bool:
+            if get_ready:
+                await self.get_ready()
             sets = await self.sets()
             return {revision: each["spec"]["replicas"] for revision, each in sets.items()} == wanted
 
@@ -127,8 +129,7 @@ async def test_history_is_kept_undone_and_limited(web: Web) -> None:
     await web.until_done()
     web.image("i:2")
     await web.until_sizes({"1": 1, "2": 1})
-    await web.get_ready()
-    await web.until_sizes({"1": 0, "2": 1})
+    await web.until_sizes({"1": 0, "2": 1}, get_ready=True)
     assert web.rollout("history", "deployment/web").split("\n")[1:4] == [
         "REVISION  CHANGE-CAUSE",
         "1         <none>",
@@ -138,14 +139,12 @@ async def test_history_is_kept_undone_and_limited(web: Web) -> None:
     await web.until_sizes({"2": 1, "3": 1})
     history = await web.annotations("3")
     assert history["revision-history"] == "1"
-    await web.get_ready()
-    await web.until_sizes({"2": 0, "3": 1})
+    await web.until_sizes({"2": 0, "3": 1}, get_ready=True)
     missing = web.rollout("undo", "deployment/web", "--to-revision=9", check=False)
     assert missing == "error: unable to find specified revision 9 in history\n"
     web.image("i:3")
     await web.until_sizes({"2": 0, "3": 1, "4": 1})
-    await web.get_ready()
-    await web.until_sizes({"3": 0, "4": 1})
+    await web.until_sizes({"3": 0, "4": 1}, get_ready=True)
 
 
 async def test_what_is_scaled_in_the_middle_of_a_rollout_keeps_its_proportions(web: Web) -> None:
