@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -151,14 +152,36 @@ def test_g05_reservation_pods_are_those_in_the_namespace_of_the_installation() -
     assert fleet.nodes["n"].devices_of(whole.uid) == ("n-gpu0",)
 
 
-def test_trying_out_a_node_leaves_the_stock_as_it_was() -> None:
-    """Tables that policies make from the stock stay good after a trial."""
+@pytest.mark.parametrize("number", ["inventory", "stock"])
+def test_trying_out_a_node_leaves_inventory_and_stock_as_they_were(number: str) -> None:
+    """What is worked out from them stays good after a trial."""
     fleet = mig_fleet(2)
-    stock = fleet.stock
+    before = getattr(fleet, number)
     mark = fleet.checkpoint()
     add_node(fleet, node_facts("new"), [(T4, False)])
-    tried = fleet.stock
+    tried = getattr(fleet, number)
     fleet.rollback(mark)
-    assert fleet.stock == stock != tried
+    assert getattr(fleet, number) == before != tried
     add_node(fleet, node_facts("other"), [(T4, False)])
-    assert fleet.stock not in {stock, tried}
+    assert getattr(fleet, number) not in {before, tried}
+
+
+def test_the_inventory_is_another_when_anything_about_a_node_or_its_gpus_changes() -> None:
+    fleet, seen = mig_fleet(1), set()
+    facts, gpus = fleet.nodes["node-0"].all_facts()
+    assert facts is not None
+
+    def changed() -> bool:
+        before, _ = len(seen), seen.add(fleet.inventory)
+        return len(seen) > before
+
+    assert changed()
+    fleet.set_node(facts)
+    fleet.set_gpus("node-0", gpus, ready=False)
+    assert not changed()
+    fleet.set_node(replace(facts, labels={**facts.labels, "zone": "a"}))
+    assert changed()
+    fleet.set_gpus("node-0", [replace(gpus[0], healthy=False)], ready=True)
+    assert changed()
+    fleet.remove_node("node-0")
+    assert changed()

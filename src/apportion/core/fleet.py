@@ -8,6 +8,7 @@ tried out for the cost of what it changes, however large the fleet is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 
 from apportion.apis.identities import NO_NODE, DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
@@ -28,17 +29,7 @@ from apportion.core.records.label_counts import LabelCounts
 from apportion.core.records.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
 
-__all__ = [
-    "Fleet",
-    "GpuFacts",
-    "HeldShare",
-    "HeldSlice",
-    "Mark",
-    "NodeFacts",
-    "NodeState",
-    "Reservation",
-    "Taint",
-]
+__all__ = ["Fleet", "GpuFacts", "HeldShare", "HeldSlice", "Mark", "NodeFacts", "NodeState", "Reservation", "Taint"]
 
 _LOG_LENGTH = 1 << 14  # changes of nodes; a reader that is further behind looks at the whole fleet
 
@@ -69,15 +60,15 @@ class Fleet:
         self.budgets: Budgets = NO_BUDGETS
         self.storage: Storage | None = None
         self.sharing = True  # False if no component binds pods with a share of a GPU
-        self.gpu_changes = 0  # grows with every change of a node's GPUs
-        self.stock = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
+        self.inventory = 0  # another number when nodes or GPUs come, go or change; the old one after a rollback
+        self.stock = 0  # the same for what policies count: CPUs, and GPUs that are shared or given whole
         self.log: RecentChanges[NodeName] = RecentChanges(_LOG_LENGTH)  # names of nodes that changed
         self._label_counts = LabelCounts()
         self._reservation_owners: dict[str, set[str]] = {}  # owners -> keys of their reservations
         self._holdings = Holdings()
         self._journal = Journal()
         self._note = self._journal.note
-        self._stocks = 0
+        self._numbers = count(1)
         self._sorted: list[NodeName] | None = None
 
     def __iter__(self) -> Iterator[NodeState]:
@@ -312,7 +303,7 @@ class Fleet:
 
     def checkpoint(self) -> Mark:
         mark = self._journal.checkpoint()
-        self._note(self._restore_stock, self.stock)
+        self._note(self._restore_numbers, self.inventory, self.stock)
         return mark
 
     def rollback(self, mark: Mark) -> None:
@@ -329,8 +320,8 @@ class Fleet:
 
     # Parts of the above, and inverses
 
-    def _restore_stock(self, stock: int) -> None:
-        self.stock = stock
+    def _restore_numbers(self, inventory: int, stock: int) -> None:
+        self.inventory, self.stock = inventory, stock
 
     def _node(self, name: NodeName) -> NodeState:
         state = self.nodes.get(name)
@@ -340,11 +331,13 @@ class Fleet:
         return state
 
     def _offer_changed(self, state: NodeState) -> None:
-        offer = state.offer()
+        offer, facts = state.offer(), state.all_facts()
+        if facts != state.known_facts:
+            state.known_facts = facts
+            self.inventory = next(self._numbers)
         if offer != state.offered:
             state.offered = offer
-            self._stocks += 1
-            self.stock = self._stocks
+            self.stock = next(self._numbers)
         state.touch()
 
     def _forget_if_empty(self, state: NodeState) -> None:
@@ -359,7 +352,6 @@ class Fleet:
                 self._holdings.detach(uuid)
         before, state.gpus = state.gpus, {facts.uuid: GpuLedger(facts) for facts in gpus}
         state.ready = ready
-        self.gpu_changes += 1
         for uuid, gpu in state.gpus.items():
             self.gpu_nodes[uuid] = state.name
             self._holdings.attach(gpu, state.name)

@@ -43,8 +43,8 @@ def wanted(fleet: Fleet, request: Request) -> int | None:
     if request.share is None and not request.slices:
         return MILLI * request.whole_gpus + _static(fleet, request)
     known = _known.get(fleet)
-    if known is None or known[0] != fleet.gpu_changes:
-        known = _known[fleet] = (fleet.gpu_changes, {})
+    if known is None or known[0] != fleet.inventory:
+        known = _known[fleet] = (fleet.inventory, {})
     share = request.share
     asked = (share and (share.milli, share.memory_mib, share.devices), tuple(want.profile for want in request.slices))
     key = (asked, _static(fleet, request))

@@ -50,6 +50,7 @@ class NodeState:
         "_reservation_namespace",
         "facts",
         "gpus",
+        "known_facts",
         "name",
         "offered",
         "pods",
@@ -79,6 +80,7 @@ class NodeState:
         self.reserved: dict[str, Reservation] = {}
         self.reserved_amounts: dict[str, int] = {}  # what reservations hold, except what terminating pods hold for them
         self.reserved_devices: dict[str, tuple[DeviceUUID, ...]] = {}  # whole GPUs that are assumed, by reservation
+        self.known_facts: tuple[NodeFacts | None, tuple[GpuFacts, ...]] = (None, ())
         self.offered: Offer | None = None
         self.version = 0
 
@@ -102,6 +104,10 @@ class NodeState:
         """Shared GPUs whose reservation pod, which will hold the device, is not bound yet."""
         shared = sum(1 for gpu in self.gpus.values() if gpu.shares)
         return max(0, shared - self.reservation_pods) if shared else 0
+
+    def all_facts(self) -> tuple[NodeFacts | None, tuple[GpuFacts, ...]]:
+        """Of the node and its GPUs."""
+        return self.facts, tuple(gpu.facts for gpu in self.gpus.values())
 
     def offer(self) -> Offer | None:
         """What the node brings to the fleet."""

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from apportion.apis.identities import QueueName
+from itertools import permutations
+
+import pytest
+
+from apportion.apis.identities import DeviceUUID, NodeName, QueueName
+from apportion.core.fleet import GpuFacts
 from apportion.core.queues.demand import Demand
+from tests.builders.accelerators import A100, model
+from tests.builders.fleets import node_facts
 from tests.core.evictions.worlds import World, evicted, queue, reserved, uid
 
 
@@ -39,3 +46,22 @@ def test_q03_a_successor_of_a_pod_that_was_moved_is_not_counted_twice() -> None:
     assert asked(demand) == before + 1000  # one of them has a place
     demand.remove(uid("small-2"))
     assert asked(demand) == before
+
+
+@pytest.mark.parametrize("order", list(permutations(("node", "gpu", "pod"))), ids="-".join)
+def test_q03_q08_a_slice_counts_the_same_in_whatever_order_the_cluster_shows_node_gpu_and_pod(
+    order: tuple[str, ...],
+) -> None:
+    world = World({}, [queue("a")])
+    demand = Demand(world.fleet)
+    shown = {
+        "node": lambda: world.fleet.set_node(node_facts("n")),
+        "gpu": lambda: world.fleet.set_gpus(
+            NodeName("n"), [GpuFacts(DeviceUUID("g"), model(A100), mig=True)], ready=True
+        ),
+        "pod": lambda: demand.add(world.request("p", "a", slices={"3g.20gb": 1})),
+    }
+    for each in order:
+        shown[each]()
+        asked(demand)
+    assert asked(demand) == 500

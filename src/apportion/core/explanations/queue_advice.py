@@ -44,7 +44,7 @@ class QueueAdvice:
     ) -> None:
         self._fleet, self._policy = fleet, policy
         self._entitlements, self._running = entitlements, running
-        self._stock = fleet.stock
+        self._inventory = fleet.inventory
         self._never: dict[Hashable, str] = {}  # by class: why it can never be scheduled
 
     def planned(self, group: Group) -> Refusal | None:
@@ -128,13 +128,13 @@ class QueueAdvice:
     def _can_never(self, group: Group, *, only_room: bool) -> Generator[None, None, str]:
         """Worked out once for each class, as long as nodes and GPUs are the same."""
         fleet = self._fleet
-        if self._stock != fleet.stock or len(self._never) >= _MOST_KEPT:
-            self._stock, self._never = fleet.stock, {}
+        if self._inventory != fleet.inventory or len(self._never) >= _MOST_KEPT:
+            self._inventory, self._never = fleet.inventory, {}
         kind = (equivalence.group_class(fleet, group), only_room)
         found = self._never.get(kind)
         if found is None:
             found = yield from empty_cluster.can_never(fleet, group, only_room=only_room)
-            if self._stock == fleet.stock:
+            if self._inventory == fleet.inventory:
                 self._never[kind] = found
         return found
 

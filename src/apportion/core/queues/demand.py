@@ -22,7 +22,7 @@ class Demand:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._stock = fleet.stock
+        self._inventory = fleet.inventory
         self._pods: dict[PodUID, tuple[Request, Amounts]] = {}
         self._queues: dict[QueueName, Amounts] = {}
         self._expected: dict[str, dict[PodUID, None]] = {}  # by those whom places are reserved for
@@ -48,7 +48,7 @@ class Demand:
 
     def of_queues(self) -> dict[QueueName, Amounts]:
         """What is held and asked for, by queue."""
-        if self._stock != self._fleet.stock:
+        if self._inventory != self._fleet.inventory:
             self._count_anew()
         accounts = self._fleet.accounts
         found = {name: accounts.used(name) for name in accounts.tree.queues if not accounts.tree.children(name)}
@@ -70,7 +70,7 @@ class Demand:
 
     def _count_anew(self) -> None:
         """What a pod counts for depends on the GPUs that there are."""
-        self._stock = self._fleet.stock
+        self._inventory = self._fleet.inventory
         for request, _ in list(self._pods.values()):
             self.add(request)
 
