@@ -301,3 +301,18 @@ def test_q06_victims_that_end_between_two_plans_are_not_planned_for() -> None:
     world.fleet.remove_pod(uid("a2"))
     world.fleet.add_pod(world.request("foreign", "a", gpus=1, priority=100), NodeName("n"))
     assert evicted(world.plan(world.wait(world.request("b1", "b", gpus=1)), running=running)) == ["a1"]
+
+
+@pytest.mark.parametrize(("members", "gpus"), [(1, 2), (1, 4), (2, 1), (2, 2), (4, 1)])
+def test_q06_of_many_victims_those_are_found_that_their_queues_have_to_give(members: int, gpus: int) -> None:
+    """On every node the newest pods are of one queue, which must not lose so many."""
+    wanted = members * gpus
+    each = 16 - wanted // 2
+    world = World({f"n{number}": 4 for number in range(8)}, [queue("a", each), queue("b", wanted), queue("c", each)])
+    for name in ("c", "a"):
+        for number in range(16):
+            world.run(world.request(f"{name}{number}", name, gpus=1), f"n{number // 2}")
+    world.gang("g", members)
+    takers = [world.request(f"b{number}", "b", group="g", gpus=gpus) for number in range(members)]
+    gone = evicted(world.plan(world.wait(*takers)))
+    assert sorted(name[0] for name in gone) == ["a"] * (wanted // 2) + ["c"] * (wanted // 2)

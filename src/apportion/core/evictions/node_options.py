@@ -47,6 +47,7 @@ class Chosen:
 
     def __init__(self) -> None:
         self.gone: set[PodUID] = set()
+        self.pods: list[RunningPod] = []
         self._of_groups: dict[str, set[PodUID]] = {}
         self.placed: dict[NodeName, list[Request]] = {}
 
@@ -64,6 +65,7 @@ class Chosen:
 
     def take(self, pod: RunningPod) -> None:
         self.gone.add(pod.uid)
+        self.pods.append(pod)
         self._of_groups.setdefault(pod.group.key, set()).add(pod.uid)
 
     def more(self, whole: Pods) -> Pods:
@@ -72,10 +74,22 @@ class Chosen:
 
 
 class NodeOptions:
-    def __init__(self, fleet: Fleet, policy: Policy, request: Request, running: RunningGroups, may: May) -> None:
+    """`jointly`: whether a pod may go depends on who else goes, of its group or not."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: Policy,
+        request: Request,
+        running: RunningGroups,
+        may: May,
+        *,
+        jointly: bool = False,
+    ) -> None:
         self._fleet, self._policy, self._running = fleet, policy.for_request(request), running
         self._request = request
         self.may = may
+        self._jointly = jointly
         self.counted = by_node_alone(fleet, request) and not request.slices and request.share is None
         self._chosen = Chosen()
         self._known: dict[NodeName, Option | None] = {}
@@ -136,7 +150,7 @@ class NodeOptions:
 
     def _allowed(self, whole: Pods) -> bool:
         """These may go beside those who go already."""
-        if not self.may(whole):
+        if not self.may((*self._chosen.pods, *self._chosen.more(whole)) if self._jointly else whole):
             return False
         budgets = self._running.budgets
         return not budgets.exist or budgets.allow({*self._chosen.gone, *(pod.uid for pod in whole)})
@@ -181,7 +195,8 @@ class NodeOptions:
 
     def _allowed_with(self, taken: list[RunningPod], pod: RunningPod) -> bool:
         """It may go together with those before it. If not, the order does not tell who goes best."""
-        if not taken or (not pod.group.several and not self._running.budgets.exist):
+        alone = not self._jointly and not pod.group.several and not self._running.budgets.exist
+        if not taken or alone:
             return True
         allowed = self._allowed(self._chosen.with_groups((*taken, pod)))
         self._skipped = self._skipped or not allowed

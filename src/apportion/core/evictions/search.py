@@ -54,6 +54,7 @@ class Search:
         self._running, self._rules = running, rules
         self._extents: dict[str, Extent] = {}
         self._certain = False  # no plan can be better
+        self._forbidden = False  # a plan was found that takes too much of somebody
 
     def best(self) -> Plan | None:
         """The best plan that was found; None if there is none."""
@@ -65,6 +66,9 @@ class Search:
         found: Plan | None = None
         for plan in self._plans():
             found = _better(found, plan)
+        if self._forbidden and self._rules.allows_any and not self._certain:
+            for plan in self._plans(jointly=True):
+                found = _better(found, plan)
         if not self._certain:
             found = self._searched(found)
             found = self._pruned(found) if found is not None else None
@@ -91,38 +95,39 @@ class Search:
             self._running.options["capacity"] = capacity
         return capacity.minus(accounts.everything)
 
-    def _plans(self) -> Iterator[Plan]:
+    def _plans(self, *, jointly: bool = False) -> Iterator[Plan]:
+        """With those who cost least on each node; `jointly`: with those of them who may go together by the rules."""
         first = self._for_limits()
         if first is None:
             return
         if len(self._members) > 1 or first:
-            plan = self._one_by_one(first)
+            plan = self._one_by_one(first, jointly=jointly)
             if plan is not None:
                 yield plan
             return
-        options = self._options(self._members[0])
+        options = self._options(self._members[0], jointly=jointly)
         options.follow()
-        self._certain = options.best() is None
+        self._certain = options.best() is None and not jointly
         for number, option in enumerate(options.ranked(MOST_OPTIONS)):
             plan = self._finished(option.pods, ((self._members[0], option.place),))
             if plan is None:
                 continue
-            self._certain = number == 0 and not self._others_may_move(plan.evicted)
+            self._certain = number == 0 and not jointly and not self._others_may_move(plan.evicted)
             yield plan
             if self._certain:
                 return
 
-    def _one_by_one(self, first: Sequence[RunningPod]) -> Plan | None:
+    def _one_by_one(self, first: Sequence[RunningPod], *, jointly: bool) -> Plan | None:
         """One member after the other, each where it costs least beside what is taken already."""
         chosen = Chosen()
         classes = [equivalence.node_class(request) for request in self._members]
         known = dict(zip(classes, self._members, strict=True))
-        options = {key: self._options(request) for key, request in known.items()}
+        options = {key: self._options(request, jointly=jointly) for key, request in known.items()}
         counted = all(each.counted for each in options.values())
         for each in options.values():
             each.follow()
         if not first and any(each.best() is None for each in options.values()):
-            self._certain = True
+            self._certain = not jointly
             return None
         placements: list[tuple[Request, NodePlacement]] = []
         evicted: list[RunningPod] = []
@@ -190,7 +195,9 @@ class Search:
         fixed = not self._members[0].preemptible
         return gates.after(self._fleet.accounts, self._taker.queue, self._taker.need, freed, fixed=fixed)
 
-    def _options(self, request: Request) -> NodeOptions:
+    def _options(self, request: Request, *, jointly: bool) -> NodeOptions:
+        if jointly:  # who may go depends on the taker
+            return NodeOptions(self._fleet, self._policy, request, self._running, self._may_lose, jointly=True)
         key = (self._rules.kind, equivalence.request_class(self._fleet, request))
         kept = self._running.options.get(key)
         if kept is None:
@@ -301,9 +308,10 @@ class Search:
             with_moves = Plan(evicted, placements, self._moves(evicted, placements, only))
             if self._closed(with_moves.lost) is None:  # who is moved still counts for the limits of its queue
                 plan = with_moves
-        if not self._rules.allows_loss(plan.lost, plan.evicted) or self._pays(plan):
+        if not self._rules.allows_loss(plan.lost, plan.evicted):
+            self._forbidden = True
             return None
-        return plan
+        return plan if not self._pays(plan) else None
 
     def _pays(self, plan: Plan) -> bool:
         """Somebody goes only so that the rules allow the plan, and not to make room."""
@@ -384,6 +392,10 @@ class Search:
             if extent is Extent.NOTHING or not group.spared_by({each.uid for each in pods if each.group is group}):
                 return False
         return self._running.budgets.allow(pod.uid for pod in pods)
+
+    def _may_lose(self, pods: Pods) -> bool:
+        """The same, and the rules allow that all of them are lost, with nobody moved."""
+        return self._may(pods) and self._rules.allows_loss(pods, pods)
 
     def _classes(self) -> tuple[object, ...]:
         return tuple(equivalence.request_class(self._fleet, request) for request in self._members)
