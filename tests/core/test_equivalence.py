@@ -14,10 +14,11 @@ import pytest
 from apportion.apis import names
 from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from apportion.core import group_decision
-from apportion.core.equivalence import node_class, request_class
+from apportion.core.equivalence import alone, node_class, request_class
 from apportion.core.explanations import messages
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Group
+from apportion.core.fleet_facts import Reservation
+from apportion.core.groups import Group, successor_key
 from apportion.core.operations import BindVolume
 from apportion.core.policies import Policy
 from apportion.core.volumes import Storage, StorageClassFacts, VolumeChoice, VolumeClaimFacts, VolumeFacts
@@ -163,6 +164,14 @@ def test_a_pod_uses_the_claim_of_its_own_ephemeral_volume() -> None:
     refused = group_decision.decide(fleet, Group.of(pod_request("b", volumes=SCRATCH)), Policy())
     assert isinstance(refused, group_decision.Refusal)
     assert "cannot use volume claim of ephemeral volume scratch, which is missing" in messages.of(refused)
+
+
+def test_a_pod_for_which_the_place_of_a_moved_pod_is_kept_is_like_no_other() -> None:
+    fleet = fleet_of((node_facts("n"), ()))
+    successor, rival = pod_request("successor", owner="a"), pod_request("rival", owner="b")
+    assert not alone(fleet, Group.of(successor))
+    fleet.reserve(Reservation("place", "n", {"cpu": 1}, owner=successor_key(successor)))
+    assert [alone(fleet, Group.of(each)) for each in (successor, rival)] == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -103,11 +103,19 @@ def test_t04_the_scheduler_takes_no_volume_from_its_claim(tokens: InstalledToken
         tokens.api.delete(path)
 
 
-def test_t04_the_scheduler_reads_no_secrets_and_creates_no_other_lease(tokens: InstalledTokens) -> None:
+def test_t04_the_scheduler_reads_no_secrets_and_creates_no_other_lease_or_config_map(tokens: InstalledTokens) -> None:
     scheduler = tokens.token("das-scheduler")
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
     assert status(scheduler, "GET", f"{CORE}/namespaces/{NAMESPACE}/secrets") == DENIED
     assert status(scheduler, "POST", leases, {"metadata": {"name": "evil"}}) == DENIED
+    maps = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
+    assert status(scheduler, "POST", maps, {"metadata": {"name": "evil"}}) == DENIED
+    assert status(scheduler, "POST", maps, {"metadata": {"generateName": "das-scheduler-places"}}) == DENIED
+    assert status(scheduler, "GET", maps) == DENIED
+    assert status(scheduler, "POST", maps, {"metadata": {"name": "das-scheduler-places"}}) == 200
+    assert status(scheduler, "PATCH", f"{maps}/das-scheduler-places", {"data": {"a": "b"}}, MERGE) == 200
+    assert status(scheduler, "DELETE", f"{maps}/das-scheduler-places") == DENIED
+    tokens.api.delete(f"{maps}/das-scheduler-places")
     assert status(scheduler, "DELETE", f"{CORE}/namespaces/default/pods/user-{HERE}") == DENIED
 
 

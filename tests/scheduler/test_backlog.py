@@ -199,7 +199,7 @@ def test_pods_that_are_alike_are_decided_once_also_if_something_is_reserved(monk
     for name in ("a", "b", "owner"):
         backlog.offer(msgspec.structs.replace(pod_request(name, gpus=1), uid=f"uid-{name}"))
     nothing: Any = None
-    rounds = Cycles(view, backlog, nothing, nothing, Policy(), changed=nothing, now=Clock())
+    rounds = Cycles(view, backlog, nothing, nothing, Policy(), nothing, changed=nothing, now=Clock())
     refused: set[Hashable] = set()
     outcomes = [
         rounds._decide(entry, group_turns.next_turn(view.fleet, entry.group.members), refused)

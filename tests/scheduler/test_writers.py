@@ -28,6 +28,7 @@ from apportion.core.operations import (
 )
 from apportion.core.statement import Statement
 from apportion.scheduler.commits import BindResult, Committer
+from apportion.scheduler.place_notes import PlaceNotes
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.writers import FLEET_ONLY, NOT_YET, NominationWriter, writers
 from apportion.view.view import View
@@ -102,7 +103,11 @@ async def test_of_a_group_each_pod_has_its_own_outcome(each_cluster: ApiCluster)
 
 async def test_each_kind_of_operation_has_a_writer_or_is_declared_to_have_none(each_cluster: ApiCluster) -> None:
     client = each_cluster.client
-    kinds = [*writers(client, NAMESPACE, NominationWriter(client)), *FLEET_ONLY, *NOT_YET]
+    kinds = [
+        *writers(client, NAMESPACE, NominationWriter(client), PlaceNotes(client, NAMESPACE)),
+        *FLEET_ONLY,
+        *NOT_YET,
+    ]
     assert sorted(kinds, key=str) == sorted(get_args(Operation), key=str)
 
 

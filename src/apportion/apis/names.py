@@ -33,6 +33,7 @@ FALLBACK_PROMISES = "gpu-webhook-promises"
 WEBHOOK_SERVICE = "das-operator-webhook"
 WEBHOOK_CERTIFICATE_SECRET = "das-operator-webhook-certs"  # noqa: S105  the Secret's name
 SCHEDULER_LEASE = "das-scheduler"
+PLACE_NOTES = "das-scheduler-places"
 OPERATOR_LEASE = "das-operator"
 OPERATOR_DEPLOYMENT = "das-operator"
 WEBHOOK_DEPLOYMENT = "das-operator-webhook"

@@ -16,7 +16,7 @@ from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
 from apportion.core.filters import storage
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Group
+from apportion.core.groups import Group, successor_key
 
 _NO_RULES = NodeRules()
 
@@ -28,8 +28,13 @@ def group_class(fleet: Fleet, group: Group) -> Hashable:
 
 def alone(fleet: Fleet, group: Group) -> bool:
     """The group is like no other, because something is kept for it: its pods hold slices from an earlier attempt, or
-    capacity is reserved for it. What is kept for others counts the same for everybody."""
-    return fleet.reserves_for(group.key) or any(fleet.holds(uid) for uid in group.uids)
+    capacity is reserved for it or for successors that they can be. What is kept for others counts the same for
+    everybody."""
+    if any(fleet.holds(uid) for uid in group.uids):
+        return True
+    return bool(fleet.reservations) and (
+        fleet.reserves_for(group.key) or any(fleet.reserves_for(successor_key(member)) for member in group.members)
+    )
 
 
 def request_class(fleet: Fleet, request: Request) -> Hashable:

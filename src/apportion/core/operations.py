@@ -28,6 +28,7 @@ class ObjectKind(StrEnum):
     POD = "pod"  # by uid: it has a node
     POD_END = "pod end"  # by uid: it is gone
     NOMINATION = "nomination"  # by reservation key: its pod names the node
+    PLACES = "places"  # by uid of the pod that others make room for: where their successors go
     VOLUME = "volume"  # by name: it names its claim
     VOLUME_CLAIM = "volume claim"  # by namespace/name: it names a node
 
@@ -35,6 +36,11 @@ class ObjectKind(StrEnum):
     def is_event(self) -> bool:
         """It happens some time after the write that causes it; the view shows when. Others exist once written."""
         return self is ObjectKind.POD_END
+
+    @property
+    def is_shown(self) -> bool:
+        """The view shows it some time after it was written."""
+        return self is not ObjectKind.PLACES
 
 
 class ObjectRef(NamedTuple):
@@ -248,12 +254,36 @@ class Reserve(_Operation, frozen=True):
             fleet.release_reservation(key)
 
 
-class KeepPlace(Reserve, frozen=True):
-    """Reserve capacity for the successor of a pod (`request`) that is moved. Nothing is written: it has no pod yet."""
+class KeepPlaces(_Operation, frozen=True):
+    """Reserve capacity for the successors of pods that are moved (`moved`, each with the reservation in its position).
+
+    They have no pods yet, so this is written down apart, in one piece; `request` is the first pod they make room for.
+    """
+
+    request: Request
+    moved: tuple[Request, ...]
+    reservations: tuple[Reservation, ...]
+    after: tuple[ObjectRef, ...] = ()
 
     @property
-    def confirmed_by(self) -> ObjectRef | None:  # type: ignore[override]
+    def confirmed_by(self) -> ObjectRef:
+        return ObjectRef(ObjectKind.PLACES, self.request.uid)
+
+    @property
+    def frees(self) -> Change | None:
         return None
+
+    def apply(self, fleet: Fleet) -> None:
+        for each in self.reservations:
+            if each.key in fleet.reservations or each.key in fleet.ended_reservations:
+                raise _taken(f"{each.key} is already reserved")
+        for each in self.reservations:
+            fleet.reserve(each)
+
+    def undo(self, fleet: Fleet) -> None:
+        for each in self.reservations:
+            if each in (fleet.reservations.get(each.key), fleet.ended_reservations.get(each.key)):
+                fleet.release_reservation(each.key)
 
 
 class Unreserve(_Operation, frozen=True):
@@ -292,7 +322,7 @@ class Unreserve(_Operation, frozen=True):
         return True
 
 
-Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | KeepPlace | Unreserve
+Operation = ClaimSlice | BindVolume | Bind | BindShare | Evict | Reserve | KeepPlaces | Unreserve
 
 
 def share_key(uid: PodUID, number: int) -> str:

@@ -27,6 +27,7 @@ from apportion.cluster.client import Client
 from apportion.core.operations import Bind, BindShare, ClaimSlice, Evict, ObjectRef, Operation, Reserve
 from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
+from apportion.scheduler.place_notes import PlaceNotes
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.writers import FLEET_ONLY, EvictionRefused, NominationWriter, check, pod_of, writers
 from apportion.view.assumptions import Assumptions
@@ -97,6 +98,7 @@ class Committer:
         holds: Callable[[], bool],
         ready: Callable[[NodeName], bool],
         pod_ends: PodEnds,
+        places: PlaceNotes | None = None,
         nominated: Callable[[PodUID], str] = lambda _: "",
         check_budgets: Callable[[Sequence[Evict]], Awaitable[None]] | None = None,
         group_name: Callable[[Request], str | None] = lambda _: None,
@@ -111,7 +113,9 @@ class Committer:
         self._ready = ready
         self._check_budgets = check_budgets
         self._nominations = NominationWriter(client, nominated)
-        self._writers = writers(client, namespace, self._nominations, group_name)
+        self._writers = writers(
+            client, namespace, self._nominations, places or PlaceNotes(client, namespace), group_name
+        )
         self._slots = asyncio.Semaphore(concurrent)
         self._closed = False
 

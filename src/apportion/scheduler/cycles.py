@@ -20,6 +20,7 @@ from apportion.core import existing_claims, group_decision, group_turns, refusal
 from apportion.core.cluster_changes import Change, Happened
 from apportion.core.evictions import room, stale_groups
 from apportion.core.evictions.room import Consolidation
+from apportion.core.evictions.successor_places import KeptPlace
 from apportion.core.explanations import messages
 from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
@@ -35,6 +36,7 @@ from apportion.scheduler.commits import BindResult, CommitResult, Committer
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.evictions import Evictions
 from apportion.scheduler.explanations import Explanations
+from apportion.scheduler.place_notes import PlaceNotes
 from apportion.scheduler.reservations import Reservations
 from apportion.view.view import View
 
@@ -62,6 +64,7 @@ class Cycles:
         committer: Committer,
         reporter: Reporter,
         policy: Policy,
+        places: PlaceNotes,
         *,
         consolidation: Consolidation = Consolidation.GPUS,
         changed: asyncio.Event,
@@ -70,7 +73,7 @@ class Cycles:
         self._view, self._backlog = view, backlog
         self._changes = view.changes.reader()
         self._committer, self._reporter = committer, reporter
-        self._policy = policy
+        self._policy, self._places = policy, places
         self._changed = changed
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,7 +107,7 @@ class Cycles:
 
     async def run(self) -> None:
         """Decide until cancelled, or until a commit raises (the lease is lost, or a bug)."""
-        self._restore()
+        self._restore(await self._places.read())
         try:
             while self._failure is None:
                 await self._wait()
@@ -119,9 +122,9 @@ class Cycles:
                 await finishing
                 raise
 
-    def _restore(self) -> None:
+    def _restore(self, kept: list[tuple[KeptPlace, float]]) -> None:
         """Whose places cannot be kept as an earlier leader promised them: some of the victims may be gone already."""
-        broken = [entry for key in self._reservations.restore() if (entry := self._backlog.get(key)) is not None]
+        broken = [entry for key in self._reservations.restore(kept) if (entry := self._backlog.get(key)) is not None]
         for entry in sorted(broken, key=lambda each: each.order):
             self._serve_first(entry)
 

@@ -155,7 +155,7 @@ class Evictions:
             return
         log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
         self._remember_refused(result)
-        reserved = [operation for operation in statement.operations if type(operation) is Reserve]
+        reserved = [operation for operation in statement.operations if isinstance(operation, Reserve)]
         await self._committer.withdraw(reserved)
         self._view.assumptions.undo(
             statement, {ref for ref in result.existing if ref.kind is not ObjectKind.NOMINATION}

@@ -34,6 +34,7 @@ from apportion.scheduler.intake import Intake
 from apportion.scheduler.leftovers import Leftovers
 from apportion.scheduler.lost_claims import LostClaims
 from apportion.scheduler.marked_claims import MarkedClaims
+from apportion.scheduler.place_notes import PlaceNotes
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.queue_statuses import QueueStatuses
 from apportion.scheduler.settings import Settings
@@ -82,12 +83,14 @@ class Leader:
         self._config_events = ConfigEvents(self.view.grouper_config, recorder)
         pod_ends = PodEnds(self.view)
         informers.pods.on_change(pod_ends.changed)
+        places = PlaceNotes(client, settings.installation.namespace)
         self._committer = Committer(
             client,
             namespace=settings.installation.namespace,
             holds=election.holds,
             ready=self.view.ready,
             pod_ends=pod_ends,
+            places=places,
             nominated=lambda uid: self.view.pods.nominated.get(uid, ""),
             check_budgets=BudgetCheck(client, self.view.budgets),
             group_name=self._pod_groups.name_of,
@@ -110,6 +113,7 @@ class Leader:
             self._committer,
             self._reporter,
             policy,
+            places,
             consolidation=settings.consolidation,
             changed=changed,
             now=now,

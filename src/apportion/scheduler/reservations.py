@@ -1,31 +1,33 @@
 """Places that are kept: for whom others were evicted, and for the successors of pods that were moved.
 
-A place for a pod is written down as its nominated node, and a new leader reserves it again. A place for a successor is
-kept in memory, for a while.
+A place for a pod is written down as its nominated node, a place for a successor as a note (see `place_notes`), for a
+while. A new leader reserves them again.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core import refusals
 from apportion.core.cluster_changes import Happened
-from apportion.core.evictions import lost_places, nominations
+from apportion.core.evictions import lost_places, nominations, successor_places
+from apportion.core.evictions.successor_places import KeptPlace
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
-from apportion.core.operations import Reserve
+from apportion.core.operations import KeepPlaces, Reserve
 from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
+from apportion.scheduler import place_notes
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
-SUCCESSOR_SECONDS = 120.0  # for a controller to make the pod anew
 OTHER_LEADER_SECONDS = 5.0  # for somebody else to do what it has written down
 
 
@@ -42,18 +44,16 @@ class Reservations:
 
     def made(self, statement: Statement) -> None:
         for operation in statement.operations:
-            if not isinstance(operation, Reserve):
-                continue
-            if operation.request.uid in statement.group.uids:
+            if isinstance(operation, Reserve):
                 self._of_pods[operation.request.uid] = operation.reservation.key
                 self._nominated[operation.request.uid] = operation.reservation.node
-            else:
-                heapq.heappush(self._expiring, (self._now() + SUCCESSOR_SECONDS, operation.reservation.key))
+            elif isinstance(operation, KeepPlaces):
+                for reservation in operation.reservations:
+                    self._expire(reservation, place_notes.SUCCESSOR_SECONDS)
 
     def kept(self, statement: Statement) -> bool:
         """Everything that it reserves is still reserved: nobody has another place, or needs none any more."""
-        reserved = (each.reservation for each in statement.operations if isinstance(each, Reserve))
-        return all(self._view.fleet.reservations.get(each.key) == each for each in reserved)
+        return all(self._view.fleet.reservations.get(each.key) == each for each in _reserved(statement))
 
     def pod_gone(self, uid: PodUID) -> None:
         """The pod waits no longer: it has its place, or needs none."""
@@ -125,9 +125,13 @@ class Reservations:
         """When a place is given up by the clock alone."""
         return self._expiring[0][0] if self._expiring else None
 
-    def restore(self) -> set[str]:
-        """What an earlier leader promised. The groups for which that cannot be kept any more: they have to be planned
-        for again as a whole."""
+    def restore(self, kept: Sequence[tuple[KeptPlace, float]]) -> set[str]:
+        """What an earlier leader promised; `kept` are places for successors, and for how many seconds. The groups for
+        which that cannot be kept any more: they have to be planned for again as a whole."""
+        seconds = {place.reservation.key: left for place, left in kept}
+        for reservation in successor_places.keep_again(self._view.fleet, [place for place, _ in kept]):
+            self._expire(reservation, seconds[reservation.key])
+            log.info("the place on node %s is kept for the successor of a pod that was moved", reservation.node)
         broken: set[str] = set()
         for request, node in self._view.waiting.nominated():
             self._nominated[request.uid] = node
@@ -142,8 +146,19 @@ class Reservations:
             self.give_up(group)
         return broken
 
+    def _expire(self, reservation: Reservation, seconds: float) -> None:
+        heapq.heappush(self._expiring, (self._now() + seconds, reservation.key))
+
     def _release(self, key: str) -> None:
         reservation = self._view.fleet.reservations.get(key)
         if reservation is not None:
             self._view.fleet.release_reservation(key)
             self._view.changes.note(Happened.POD_GONE, reservation.node)
+
+
+def _reserved(statement: Statement) -> Iterator[Reservation]:
+    for operation in statement.operations:
+        if isinstance(operation, Reserve):
+            yield operation.reservation
+        elif isinstance(operation, KeepPlaces):
+            yield from operation.reservations

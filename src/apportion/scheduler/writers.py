@@ -26,13 +26,14 @@ from apportion.core.operations import (
     BindVolume,
     ClaimSlice,
     Evict,
-    KeepPlace,
+    KeepPlaces,
     Operation,
     Reserve,
     Unreserve,
 )
+from apportion.scheduler.place_notes import PlaceNotes
 
-FLEET_ONLY: tuple[type[Operation], ...] = (KeepPlace, Unreserve)  # nothing of them is on the server
+FLEET_ONLY: tuple[type[Operation], ...] = (Unreserve,)  # nothing of them is on the server
 NOT_YET: dict[type[Operation], str] = {BindShare: "no component binds pods with a share of a GPU yet"}
 
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
@@ -52,6 +53,7 @@ def writers(
     client: Client,
     namespace: str,
     nominations: NominationWriter,
+    places: PlaceNotes,
     group_name: Callable[[Request], str | None] = lambda _: None,
 ) -> dict[type[Operation], Writer[Any]]:
     """One writer for each kind of operation; claims live in `namespace`."""
@@ -61,6 +63,7 @@ def writers(
         Bind: BindingWriter(client, group_name),
         Evict: EvictionWriter(client),
         Reserve: nominations,
+        KeepPlaces: places,
     }
 
 

@@ -41,7 +41,7 @@ class Assumptions:
     def decided(self, statement: Statement) -> None:
         """The fleet counts it already; nothing is written yet."""
         for operation in statement.operations:
-            if operation.confirmed_by is not None:
+            if _is_shown(operation):
                 key = str(operation.confirmed_by)
                 self._assumed[key] = Assumed(statement, operation)
                 self._pending.begin(key)
@@ -55,7 +55,7 @@ class Assumptions:
     def undo(self, statement: Statement, existing: Collection[ObjectRef] = ()) -> None:
         """It was not carried out, apart from what exists on the server. What was shown meanwhile stays too."""
         for operation in reversed(statement.operations):
-            if operation.confirmed_by is None:
+            if not _is_shown(operation):
                 operation.undo(self._fleet)
             elif operation.confirmed_by in existing:
                 self._written(operation)
@@ -84,9 +84,14 @@ class Assumptions:
         return [self._assumed[key] for key in self._pending.overdue(seconds)]
 
     def _written(self, operation: Operation) -> None:
-        if operation.confirmed_by is None:  # nothing will be shown
+        if not _is_shown(operation):
             operation.confirm(self._fleet)
             return
         key = str(operation.confirmed_by)
         if key in self._assumed:
             self._pending.written(key)
+
+
+def _is_shown(operation: Operation) -> bool:
+    """An informer will show it."""
+    return operation.confirmed_by is not None and operation.confirmed_by.kind.is_shown

@@ -17,8 +17,8 @@ from apportion.core.evictions import room, trials
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Group, successor_key
-from apportion.core.operations import Evict, Reserve
+from apportion.core.groups import Group
+from apportion.core.operations import Evict, KeepPlaces
 from apportion.core.placement.selection import best_placement
 from apportion.core.policies import Policy
 from apportion.core.queues import gates
@@ -107,7 +107,7 @@ def checked_room(
         assert fleet.record() == before, where
         return None
     gone = [each.request for each in statement.operations if isinstance(each, Evict)]
-    moves = [each.request for each in statement.operations if isinstance(each, Reserve) and _is_move(each)]
+    moves = [pod for each in statement.operations if isinstance(each, KeepPlaces) for pod in each.moved]
     about = f"{where}: {[pod.name for pod in gone]} for {group.name}"
     assert all(pod.preemptible for pod in gone), f"{about}: not preemptible"
     assert all(pod.owner is not None for pod in moves), f"{about}: a bare pod was moved"
@@ -122,10 +122,6 @@ def checked_room(
         )
     statement.apply(fleet)
     return statement
-
-
-def _is_move(each: Reserve) -> bool:
-    return each.reservation.owner == successor_key(each.request)
 
 
 def _check_minimums(

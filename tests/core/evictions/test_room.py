@@ -10,10 +10,10 @@ from apportion.core.evictions.disruption_budgets import KnownBudgets
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.groups import Subgroup
-from apportion.core.operations import Evict, ObjectKind, Reserve
+from apportion.core.operations import Evict, ObjectKind, ObjectRef, Reserve
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
-from tests.core.evictions.worlds import World, evicted, evictions, queue, reserved, uid
+from tests.core.evictions.worlds import World, evicted, evictions, kept_places, queue, reserved, uid
 
 TWO = (queue("a", 1), queue("b", 1))
 
@@ -84,7 +84,9 @@ def test_q06_who_is_moved_has_a_place_that_is_held_for_its_successor() -> None:
     (eviction,) = evictions(statement)
     assert eviction.request.name == "small"
     assert eviction.reason == ("moved to make room for default/x: a place on node n0 is reserved for its successor")
-    assert sorted(each.reservation.node for each in reserved(statement)) == ["n0", "n1"]
+    (place,), (kept,) = reserved(statement), kept_places(statement)
+    assert (place.reservation.node, kept.node) == ("n1", "n0")
+    assert set(eviction.after) == {place.confirmed_by, ObjectRef(ObjectKind.PLACES, uid("x"))}
     world.fleet.remove_pod(uid("small"))
     intruder = world.wait(world.request("intruder", "a", gpus=1))
     assert isinstance(group_decision.decide(world.fleet, intruder, world.policy), Refusal)

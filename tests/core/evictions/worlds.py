@@ -15,8 +15,9 @@ from apportion.core.evictions import room
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
+from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Gang, Group
-from apportion.core.operations import Evict, Reserve
+from apportion.core.operations import Evict, KeepPlaces, Reserve
 from apportion.core.policies import Policy
 from apportion.core.queues import shares, totals
 from apportion.core.queues.amounts import NOTHING
@@ -108,6 +109,11 @@ def evictions(statement: Statement | None) -> list[Evict]:
 
 def reserved(statement: Statement) -> list[Reserve]:
     return [each for each in statement.operations if isinstance(each, Reserve)]
+
+
+def kept_places(statement: Statement) -> list[Reservation]:
+    """For successors."""
+    return [place for each in statement.operations if isinstance(each, KeepPlaces) for place in each.reservations]
 
 
 def uid(name: str) -> PodUID:

@@ -1,7 +1,7 @@
 """Make room for a group that has no place: by moving others, by reclaiming, by preempting.
 
 The result is a statement: places are reserved for the group and for those that move, then the others are evicted.
-Nobody is evicted before the whole group has a place, and not before the places of the group are written down.
+Nobody is evicted before the whole group has a place, and not before these places are written down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
 from apportion.core.group_turns import needed, wanted
 from apportion.core.groups import Group, successor_key
-from apportion.core.operations import Evict, KeepPlace, Operation, Reserve
+from apportion.core.operations import Evict, KeepPlaces, Operation, Reserve
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.policies import Policy
 from apportion.core.queues.accounts import Charge
@@ -92,13 +92,19 @@ def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterato
         gone.setdefault(pod.node, []).append(pod.uid)
     places = [Reserve(pod, _reservation(fleet, pod, place, group.key, gone)) for pod, place in plan.placements]
     yield from places
-    for pod, place in plan.moves:
-        yield KeepPlace(pod.request, _reservation(fleet, pod.request, place, successor_key(pod.request), gone))
-    nominations = tuple(each.confirmed_by for each in places)
+    written = tuple(each.confirmed_by for each in places)
+    if plan.moves:
+        moved = tuple(pod.request for pod, _ in plan.moves)
+        kept = tuple(
+            _reservation(fleet, pod.request, place, successor_key(pod.request), gone) for pod, place in plan.moves
+        )
+        keep = KeepPlaces(group.members[0], moved, kept, after=written)
+        written += (keep.confirmed_by,)
+        yield keep
     reasons = EvictionReasons(rules, group)
-    moved = {pod.uid: place.node for pod, place in plan.moves}
+    next_nodes = {pod.uid: place.node for pod, place in plan.moves}
     for pod in plan.evicted:
-        yield Evict(pod.request, pod.node, reasons.said(pod, moved.get(pod.uid)), nominations)
+        yield Evict(pod.request, pod.node, reasons.said(pod, next_nodes.get(pod.uid)), written)
 
 
 def _reservation(

@@ -59,7 +59,7 @@ class QueueAdvice:
             return None
         evictions = [each for each in statement.operations if isinstance(each, Evict)]
         places = [each for each in statement.operations if isinstance(each, Reserve)]
-        nodes = ", ".join(sorted({each.reservation.node for each in places if each.request.uid in group.uids}))
+        nodes = ", ".join(sorted({each.reservation.node for each in places}))
         if evictions:
             return refusals.of_pod(group.members[0], Code.EVICTING, nodes, len(evictions))
         leaving = {uid for each in places for uid in each.reservation.after}
