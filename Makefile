@@ -53,6 +53,7 @@ bench: $(VENV)/.develop ## run the benchmarks together with their baselines
 	$(BIN)/python -m benchmarks.node
 	$(BIN)/python -m benchmarks.scheduling
 	$(BIN)/python -m benchmarks.gang
+	$(BIN)/python -m benchmarks.queues
 	$(BIN)/python -m benchmarks.waiting
 
 soak: $(VENV)/.develop ## run the soak tests in full

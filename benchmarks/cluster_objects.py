@@ -61,7 +61,7 @@ async def nodes(client: Client, count: int) -> None:
         await client.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
         await client.patch(kinds.NODES, name, {"status": status}, subresource="status")
 
-    await _all(make(_node(number)) for number in range(count))
+    await all_of(make(_node(number)) for number in range(count))
 
 
 async def agents(client: Client, count: int) -> None:
@@ -96,14 +96,14 @@ async def agents(client: Client, count: int) -> None:
             kinds.NODE_ACCELERATORS, node, {"status": report}, namespace=names.DAS_NAMESPACE, subresource="status"
         )
 
-    await _all(make(_node(number)) for number in range(count))
+    await all_of(make(_node(number)) for number in range(count))
 
 
 async def pods(client: Client, count: int, scheduler: str, limits: dict[str, str]) -> None:
     """Pods that wait for a node."""
     resources = {"limits": limits, "requests": {"cpu": "1", "memory": "1Gi", **limits}}
     spec = {"schedulerName": scheduler, "containers": [{"name": "main", "image": "busybox", "resources": resources}]}
-    await _all(
+    await all_of(
         client.create(
             kinds.PODS, {"metadata": {"name": f"p{number:05}", "namespace": "default"}, "spec": spec}, into=Bare
         )
@@ -121,7 +121,7 @@ async def clear(client: Client) -> None:
     """Remove pods of the run, their claims and their events."""
     await client.raw("DELETE", "/api/v1/namespaces/default/pods", body={"gracePeriodSeconds": 0})
     claims = await client.list(kinds.ALLOCATION_CLAIMS, namespace=names.DAS_NAMESPACE, into=AllocationClaim)
-    await _all(_remove(client, claim.name) for claim in claims.items)
+    await all_of(_remove(client, claim.name) for claim in claims.items)
     await client.raw("DELETE", "/api/v1/namespaces/default/events")
     while await count_events(client) or (await client.list(kinds.PODS, namespace="default", into=Bare)).items:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
@@ -155,7 +155,7 @@ async def _agent_pod(client: Client, node: str) -> JSON:
     return made
 
 
-async def _all(work: Iterable[Awaitable[Any]]) -> None:
+async def all_of(work: Iterable[Awaitable[Any]]) -> None:
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(step: Awaitable[Any]) -> None:
