@@ -47,12 +47,26 @@ async def gpu_pod(cluster: ApiCluster, name: str, queue: str, *, gpus: int = 1, 
     return await cluster.pod(name, gpus=gpus, labels=labels, annotations=annotations, **more)
 
 
-async def running(cluster: ApiCluster, name: str, queue: str, node: str, **more: Any) -> str:
-    """A pod that runs on a node already."""
+async def running(
+    cluster: ApiCluster, name: str, queue: str, node: str, *, owner: str | None = None, **more: Any
+) -> str:
+    """A pod that runs on a node already. `owner` is the name of a ReplicaSet that is made for it."""
+    if owner:
+        more["owner"] = await replica_set(cluster, owner)
     uid = await gpu_pod(cluster, name, queue, node=node, **more)
     status: JSON = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
     status["conditions"] = [{"type": "Ready", "status": "True"}]
     await cluster.client.patch(kinds.PODS, name, {"status": status}, namespace=NAMESPACE, subresource="status")
+    return uid
+
+
+async def replica_set(cluster: ApiCluster, name: str) -> str:
+    """An owner that the scheduler finds (it waits for others), and on which no controller acts here; its uid."""
+    labels = {"owner": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "busybox:1.36"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    body: JSON = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+    uid: str = (await cluster.client.create(kinds.REPLICA_SETS, body))["metadata"]["uid"]
     return uid
 
 
@@ -69,7 +83,7 @@ async def clear(cluster: ApiCluster) -> None:
                     kinds.PODS, pod.metadata.name, {"metadata": {"finalizers": None}}, namespace=NAMESPACE
                 )
     await cluster.clear()
-    for kind in (kinds.POD_GROUPS, kinds.QUEUES, kinds.POD_DISRUPTION_BUDGETS):
+    for kind in (kinds.POD_GROUPS, kinds.QUEUES, kinds.POD_DISRUPTION_BUDGETS, kinds.REPLICA_SETS):
         for item in (await cluster.client.list(kind, into=Bare)).items:
             with suppress(errors.NotFound):
                 await cluster.client.delete(kind, item.metadata.name, namespace=item.metadata.namespace or None)
