@@ -8,9 +8,10 @@ from typing import Any
 from apportion.apis import kinds, names
 from apportion.cli import why
 from apportion.cluster import errors
+from apportion.core.evictions.room import Consolidation
 from tests.builders import groups
 from tests.cli.cli_runner import called
-from tests.scheduler.cluster import ApiCluster, scheduling, until
+from tests.scheduler.cluster import NAMESPACE, ApiCluster, scheduling, until
 
 GPU = names.NVIDIA_GPU
 NOW = "Cannot be scheduled now: "
@@ -92,6 +93,37 @@ async def test_x01_q02_q12_queues_that_run_no_pods_are_told_with_what_to_do(each
 
         await cluster.client.delete(kinds.QUEUES, "vision")
         await cluster.bound("in-team")
+
+
+async def test_x01_why_plans_with_the_settings_of_the_scheduler_that_leads(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await queues(cluster, groups.queue("q", gpus=4))
+    for number in (1, 2):
+        await cluster.node(f"n{number}", gpus=2, mig=0, resources={GPU: "2"})
+        await pod(cluster, f"m{number}", "q", owner=f"owner-{number}", node=f"n{number}")
+    async with scheduling(cluster, consolidation=Consolidation.OFF, policy="pack"):
+        await pod(cluster, "large", "q", gpus=2)
+        assert (await told(cluster, "large")).startswith("0/2 nodes are available"), "it moves nobody"
+    lease = await cluster.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
+    published = lease["metadata"]["annotations"]
+    assert (published[names.POLICY], published[names.CONSOLIDATION]) == ("pack", "off")
+    assert "note" not in await asked(cluster, "large")
+
+    for changed in ("everything", None):
+        body = {"metadata": {"annotations": {names.CONSOLIDATION: changed}}}
+        await cluster.client.patch(kinds.LEASES, names.SCHEDULER_LEASE, body, namespace=NAMESPACE)
+        answer = await asked(cluster, "large")
+        assert answer["code"] == "EvictionPlanned", "pods are moved unless the scheduler says otherwise"
+        assert answer["note"] == (
+            "The settings of the scheduler could not be read. Assumed: --policy fragmentation, --consolidation gpus."
+        )
+    async with scheduling(cluster):
+        await until(lambda: settings_are(cluster, "gpus"))
+
+
+async def settings_are(cluster: ApiCluster, consolidation: str) -> bool:
+    lease = await cluster.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
+    return bool(lease["metadata"]["annotations"].get(names.CONSOLIDATION) == consolidation)
 
 
 async def test_q12_a_queue_that_cannot_be_read_is_told_with_field_value_and_fix(cluster: ApiCluster) -> None:
