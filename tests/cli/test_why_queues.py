@@ -207,6 +207,29 @@ async def test_x01_q07_gangs_are_told_what_is_missing_and_whether_they_can_ever_
         assert (await asked(cluster, "large-0"))["layer"] == "gang"
 
 
+async def test_x01_q07_gated_members_of_a_gang_are_told(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1", gpus=4, mig=0, resources={GPU: "4"})
+    await queues(cluster, groups.queue("a", gpus=4))
+    await cluster.client.create(kinds.POD_GROUPS, groups.pod_group("g", 4))
+    async with scheduling(cluster):
+        for number in range(4):
+            gates = ["example.com/wait"] if number > 1 else []
+            await pod(cluster, f"g{number}", "a", annotations={names.POD_GROUP: "g"}, gates=gates)
+
+        async def says(text: str) -> bool:
+            return text in await told(cluster, "g0")
+
+        start = f"{NOW}the group needs 4 pods to start, and 4 exist, "
+        end = "from the minimum; remove {} scheduling gates, or reduce minMember."
+        await until(lambda: says(f"{start}2 of them gated: 2 pods are missing {end.format('their')}"))
+        no_gates: dict[str, Any] = {"spec": {"schedulingGates": None}}
+        await cluster.client.patch(kinds.PODS, "g2", no_gates, namespace="default")
+        await until(lambda: says(f"{start}1 of them gated: 1 pod is missing {end.format('its')}"))
+        await cluster.client.patch(kinds.PODS, "g3", no_gates, namespace="default")
+        await cluster.bound("g0", "g1", "g2", "g3")
+
+
 async def test_x01_q06_a_pod_whose_queue_is_at_its_share_is_told_where_it_stands(each_cluster: ApiCluster) -> None:
     cluster = each_cluster
     await cluster.node("n1", gpus=2, mig=0, resources={GPU: "2"})
