@@ -8,9 +8,10 @@ from typing import Any
 from apportion.apis import kinds, names
 from apportion.cli import why
 from apportion.cluster import errors
+from apportion.core.evictions.room import Consolidation
 from tests.builders import groups
 from tests.cli.cli_runner import called
-from tests.scheduler.cluster import ApiCluster, scheduling, until
+from tests.scheduler.cluster import NAMESPACE, ApiCluster, scheduling, until
 
 GPU = names.NVIDIA_GPU
 NOW = "Cannot be scheduled now: "
@@ -94,6 +95,37 @@ async def test_x01_q02_q12_queues_that_run_no_pods_are_told_with_what_to_do(each
         await cluster.bound("in-team")
 
 
+async def test_x01_why_plans_with_the_settings_of_the_scheduler_that_leads(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await queues(cluster, groups.queue("q", gpus=4))
+    for number in (1, 2):
+        await cluster.node(f"n{number}", gpus=2, mig=0, resources={GPU: "2"})
+        await pod(cluster, f"m{number}", "q", owner=f"owner-{number}", node=f"n{number}")
+    async with scheduling(cluster, consolidation=Consolidation.OFF, policy="pack"):
+        await pod(cluster, "large", "q", gpus=2)
+        assert (await told(cluster, "large")).startswith("0/2 nodes are available"), "it moves nobody"
+    lease = await cluster.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
+    published = lease["metadata"]["annotations"]
+    assert (published[names.POLICY], published[names.CONSOLIDATION]) == ("pack", "off")
+    assert "note" not in await asked(cluster, "large")
+
+    for changed in ("everything", None):
+        body = {"metadata": {"annotations": {names.CONSOLIDATION: changed}}}
+        await cluster.client.patch(kinds.LEASES, names.SCHEDULER_LEASE, body, namespace=NAMESPACE)
+        answer = await asked(cluster, "large")
+        assert answer["code"] == "EvictionPlanned", "pods are moved unless the scheduler says otherwise"
+        assert answer["note"] == (
+            "The settings of the scheduler could not be read. Assumed: --policy fragmentation, --consolidation gpus."
+        )
+    async with scheduling(cluster):
+        await until(lambda: settings_are(cluster, "gpus"))
+
+
+async def settings_are(cluster: ApiCluster, consolidation: str) -> bool:
+    lease = await cluster.client.get(kinds.LEASES, names.SCHEDULER_LEASE, namespace=NAMESPACE)
+    return bool(lease["metadata"]["annotations"].get(names.CONSOLIDATION) == consolidation)
+
+
 async def test_q12_a_queue_that_cannot_be_read_is_told_with_field_value_and_fix(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1, mig=0, resources={GPU: "1"})
     name = f"{kinds.QUEUES.plural}.{kinds.QUEUES.group}"
@@ -173,6 +205,29 @@ async def test_x01_q07_gangs_are_told_what_is_missing_and_whether_they_can_ever_
         assert "The group can never be scheduled here: the 3 pods that start together request 3 GPUs" in text
         assert text.endswith("and the cluster has 2. Cheapest change: add a node like n1.")
         assert (await asked(cluster, "large-0"))["layer"] == "gang"
+
+
+async def test_x01_q07_gated_members_of_a_gang_are_told(each_cluster: ApiCluster) -> None:
+    cluster = each_cluster
+    await cluster.node("n1", gpus=4, mig=0, resources={GPU: "4"})
+    await queues(cluster, groups.queue("a", gpus=4))
+    await cluster.client.create(kinds.POD_GROUPS, groups.pod_group("g", 4))
+    async with scheduling(cluster):
+        for number in range(4):
+            gates = ["example.com/wait"] if number > 1 else []
+            await pod(cluster, f"g{number}", "a", annotations={names.POD_GROUP: "g"}, gates=gates)
+
+        async def says(text: str) -> bool:
+            return text in await told(cluster, "g0")
+
+        start = f"{NOW}the group needs 4 pods to start, and 4 exist, "
+        end = "from the minimum; remove {} scheduling gates, or reduce minMember."
+        await until(lambda: says(f"{start}2 of them gated: 2 pods are missing {end.format('their')}"))
+        no_gates: dict[str, Any] = {"spec": {"schedulingGates": None}}
+        await cluster.client.patch(kinds.PODS, "g2", no_gates, namespace="default")
+        await until(lambda: says(f"{start}1 of them gated: 1 pod is missing {end.format('its')}"))
+        await cluster.client.patch(kinds.PODS, "g3", no_gates, namespace="default")
+        await cluster.bound("g0", "g1", "g2", "g3")
 
 
 async def test_x01_q06_a_pod_whose_queue_is_at_its_share_is_told_where_it_stands(each_cluster: ApiCluster) -> None:

@@ -115,3 +115,48 @@ def test_q07_a_group_whose_pods_are_missing_says_how_many_of_which_subgroup(
     assert isinstance(refusal, Refusal)
     assert refusal.detail == f"{said}, or reduce minMember"
     assert gangs.incomplete(world.fleet, gang, waiting)
+
+
+@pytest.mark.parametrize(
+    ("pods", "gated", "minimum", "said"),
+    [
+        (
+            "ww",
+            {"": 2},
+            4,
+            "4 exist, 2 of them gated: 2 pods are missing from the minimum; remove their scheduling gates",
+        ),
+        ("w", {"": 1}, 2, "2 exist, 1 of them gated: 1 pod is missing from the minimum; remove its scheduling gates"),
+        ("w", {"": 4}, 2, "5 exist, 4 of them gated: 1 pod is missing from the minimum; remove its scheduling gates"),
+        (
+            "w",
+            {"": 1},
+            4,
+            (
+                "2 exist, 1 of them gated: 3 pods are missing from the minimum; "
+                "create 2, and remove the scheduling gates of 1"
+            ),
+        ),
+    ],
+)
+def test_q07_a_group_whose_pods_are_gated_says_so(pods: str, gated: dict[str, int], minimum: int, said: str) -> None:
+    world = World({"n": 8}, [queue("a")])
+    world.fleet.set_gang(Gang("default/g", minimum, gated=tuple(gated.items())))
+    waiting = [world.request(f"p{number}", "a", gpus=1, group="g") for number in range(len(pods))]
+    refusal = group_turns.next_turn(world.fleet, waiting)
+    assert isinstance(refusal, Refusal)
+    assert refusal.detail == f"the group needs {minimum} pods to start, and {said}, or reduce minMember"
+
+
+def test_q07_gated_pods_count_for_their_subgroup() -> None:
+    world = World({"n": 8}, [queue("a")])
+    parts = (Subgroup("h", 1), Subgroup("w", 2))
+    world.fleet.set_gang(Gang("default/g", 3, parts, gated=(("h", 2),)))
+    waiting = [world.request("p", "a", gpus=1, group="g", subgroup="w")]
+    refusal = group_turns.next_turn(world.fleet, waiting)
+    assert isinstance(refusal, Refusal)
+    assert refusal.detail == (
+        "the group needs 3 pods to start, and 3 exist, 2 of them gated, subgroup h has 2 of 1, 2 of them gated, "
+        "subgroup w has 1 of 2: 2 pods are missing from the minimum; "
+        "create 1, and remove the scheduling gates of 1, or reduce minMember"
+    )

@@ -24,7 +24,6 @@ from apportion.admission.fallback.fallback_review import FallbackReview
 from apportion.admission.fallback.promise_store import PromiseStore
 from apportion.admission.fallback.quotas import Quotas
 from apportion.admission.large_reviews import LargeReviews
-from apportion.admission.optional_informers import OptionalInformers
 from apportion.admission.server import AdmissionServer, Limits, Rule
 from apportion.apis import kinds
 from apportion.apis.installation import Installation
@@ -32,6 +31,7 @@ from apportion.apis.meta import Bare
 from apportion.cluster import allocator, probes
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
+from apportion.cluster.optional_informers import OptionalInformer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.core.catalog import Catalog
 from apportion.view.informers import Informers
@@ -223,7 +223,10 @@ class Fallback:
         )
         self._pods = informers.pods
         slicing: list[Informer[Any]] = [] if SLICES in settings.serve else [knowledge.accelerators]
-        self._optional = OptionalInformers(client, [*slicing, informers.claims], settings.installation.namespace)
+        where = settings.installation.namespace
+        self._optional = [
+            OptionalInformer(client, each, namespace=where, required=True) for each in (*slicing, informers.claims)
+        ]
         store = PromiseStore(client, namespace=settings.namespace, name=settings.installation.promises)
         self._quotas = Quotas(client)
         self._rounds = DecisionRounds(
@@ -234,12 +237,14 @@ class Fallback:
     def synced(self) -> bool | str:
         if not (self._pods.has_synced and self._quotas.informer.has_synced):
             return "waiting for pods and quotas"
-        return self._optional.synced()
+        waiting = [each.kind.plural for each in self._optional if not each.has_synced]
+        return f"waiting for {', '.join(waiting)}" if waiting else True
 
     async def run(self) -> None:
         decision_log.set_up()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
-            tasks.create_task(self._optional.run())
+            for informer in self._optional:
+                tasks.create_task(informer.run())
             tasks.create_task(self._quotas.informer.run())
             tasks.create_task(self._rounds.run())

@@ -103,6 +103,7 @@ CDI_POD_UID = "apportion.io/pod-uid"
 CDI_CONTAINERS = "apportion.io/containers"
 FALLBACK_APPLIED = "gpu-webhook.k8s.io/fallback"
 RECEIVED_RESOURCE_TYPE = "received-resource-type"
+CONSOLIDATION = "apportion.io/consolidation"  # with POLICY on the Lease of the scheduler
 RESERVED_GPU = "run.ai/reserve_for_gpu_index"
 
 # Finalizers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +17,7 @@ from apportion.cli import connecting, options
 if TYPE_CHECKING:
     from apportion.apis.pods import Pod
     from apportion.cluster.client import Client
+    from apportion.core.evictions.successor_places import KeptPlace
     from apportion.core.queues.raises import Raise
     from apportion.core.refusals import NodeGroup, Standing
     from apportion.view.why import Answer
@@ -58,8 +60,7 @@ def command(
 async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
     from apportion.apis.kinds import PODS
     from apportion.apis.pods import Pod
-    from apportion.core.policies import Policy
-    from apportion.view import readable, why
+    from apportion.view import leader_settings, readable, why
 
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
@@ -68,8 +69,12 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
         if seen.hidden:
             return why.reported(pod, await _newest_event(client, pod), seen.note)
         current = seen.informers.pods.get(name, namespace)
-        answer = why.answer(seen.view, current or pod, Policy())
-        if answer.state is why.PodState.FITS and not await _somebody_leads(client):
+        settings = await leader_settings.read(client, installation)
+        kept = await _kept_places(client, installation.namespace)
+        answer = why.answer(seen.view, current or pod, settings.new_policy(), settings.consolidation, kept)
+        if answer.state in {why.PodState.WAITING, why.PodState.FITS}:
+            answer = replace(answer, note=settings.note)
+        if answer.state is why.PodState.FITS and not settings.leads:
             where = f"Deployment {installation.scheduler_deployment} in namespace {installation.namespace}"
             return replace(
                 answer, sentence=f"{answer.sentence} But there is no leader: check that {where} is available."
@@ -92,19 +97,16 @@ async def _newest_event(client: Client, pod: Pod) -> str:
     return str(newest.get("message", "")) if newest else ""
 
 
-async def _somebody_leads(client: Client) -> bool:
-    """False only if it is certain: a lease that may not be read says nothing."""
-    from apportion.apis.kinds import LEASES
+async def _kept_places(client: Client, namespace: str) -> list[KeptPlace]:
+    """For successors of pods that were moved; none if they may not be read."""
     from apportion.cluster import errors
+    from apportion.view import kept_places
 
-    installation = connecting.installation()
     try:
-        lease = await client.get(LEASES, installation.scheduler_lease, namespace=installation.namespace)
-    except errors.NotFound:
-        return False
+        notes = await kept_places.read(client, namespace)
     except errors.ApiError:
-        return True
-    return bool((lease.get("spec") or {}).get("holderIdentity"))
+        return []
+    return [place for place, _ in kept_places.current(notes, time.time())]
 
 
 def as_json(answer: Answer) -> dict[str, Any]:

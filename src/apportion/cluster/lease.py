@@ -15,7 +15,7 @@ import logging
 import os
 import random
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -58,7 +58,7 @@ class _Seen:
 
 
 class Election:
-    """One candidate for one lease."""
+    """One candidate for one lease; while it leads, the lease has these `annotations`."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class Election:
         duration: float = 15.0,
         renew_deadline: float = 10.0,
         retry: float = 2.0,
+        annotations: Mapping[str, str] | None = None,
         now: clock.Clock = clock.elapsed,
     ) -> None:
         if not retry < renew_deadline < duration:
@@ -77,6 +78,7 @@ class Election:
         self._client = client
         self._name, self._namespace, self.identity = name, namespace, identity
         self._duration, self._renew_deadline, self._retry = duration, renew_deadline, retry
+        self._annotations = dict(annotations or {})
         self._now = now
         self._seen: _Seen | None = None
         self._renewed: float | None = None
@@ -195,7 +197,8 @@ class Election:
             renew_time=now,
             lease_transitions=transitions if renewal else transitions + 1,
         )
-        return Lease(metadata=lease.metadata, spec=spec)
+        annotations = {**lease.metadata.annotations, **self._annotations}
+        return Lease(metadata=msgspec.structs.replace(lease.metadata, annotations=annotations), spec=spec)
 
     async def _release(self) -> None:
         """Give the lease back at once, so that a successor need not wait; best effort."""

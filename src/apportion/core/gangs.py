@@ -25,11 +25,22 @@ class State(IntEnum):
 
 
 class Part(NamedTuple):
-    """A group, or one of its subgroups, with the pods that exist of it and those that it needs to start."""
+    """A group, or one of its subgroups, with the pods that exist of it and those that it needs to start. Besides them
+    there are `gated` pods."""
 
     subgroup: str
     exist: int
     minimum: int
+    gated: int = 0
+
+    @property
+    def missing(self) -> int:
+        return self.minimum - self.exist
+
+    @property
+    def to_create(self) -> int:
+        """Missing even if no pod had a gate."""
+        return max(0, self.missing - self.gated)
 
 
 class NextMembers(NamedTuple):
@@ -68,9 +79,11 @@ def incomplete(fleet: Fleet, gang: Gang, pending: Iterable[Request]) -> list[Par
     """The whole group first (subgroup ""), if all minimums together are more than the pods that exist; then the
     subgroups that lack pods."""
     exist = _running(fleet, gang) + Counter(pod.subgroup for pod in pending)
-    parts = [Part(each.name, exist[each.name], each.minimum) for each in gang.subgroups]
+    gated = Counter(dict(gang.gated))
+    parts = [Part(each.name, exist[each.name], each.minimum, gated[each.name]) for each in gang.subgroups]
     least = max(gang.minimum, sum(each.minimum for each in gang.subgroups))
-    return [part for part in (Part("", exist.total(), least), *parts) if part.exist < part.minimum]
+    whole = Part("", exist.total(), least, gated.total())
+    return [part for part in (whole, *parts) if part.missing > 0]
 
 
 def _running(fleet: Fleet, gang: Gang) -> Counter[str]:

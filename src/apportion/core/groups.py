@@ -19,7 +19,8 @@ class Gang(msgspec.Struct, frozen=True):
     """What is known of a group besides its pods. Without it every pod is a group of its own.
 
     Times are in seconds. `started` is when its minimum last began to run, None if it does not run; `below_since` is
-    since when pods of it run without the minimum, None if that is not so.
+    since when pods of it run without the minimum, None if that is not so. `gated` are pods with scheduling gates, by
+    subgroup; for everything else they do not exist.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Gang(msgspec.Struct, frozen=True):
     created: str = ""
     started: int | None = None
     below_since: int | None = None
+    gated: tuple[tuple[str, int], ...] = ()
 
 
 def key_of(request: Request) -> str:

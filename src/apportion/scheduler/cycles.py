@@ -94,7 +94,7 @@ class Cycles:
             plan_again=self._plan_again,
             now=now,
         )
-        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._evictions.running_groups)
+        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._evictions.running_groups, consolidation)
         self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         backlog.on_change(self._demanded)
 

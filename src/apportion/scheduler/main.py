@@ -19,6 +19,7 @@ from apportion.scheduler import metrics
 from apportion.scheduler.commits import LeaseLost
 from apportion.scheduler.leader import Leader
 from apportion.scheduler.settings import Settings
+from apportion.view.leader_settings import LeaderSettings
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ async def run(settings: Settings, client: Client | None = None) -> None:
             duration=settings.lease_duration,
             renew_deadline=settings.lease_renew_deadline,
             retry=settings.lease_retry,
+            annotations=LeaderSettings(settings.policy, settings.consolidation).annotations(),
         )
         recorder = Recorder(connected, names.DAS_SCHEDULER)
         leadership = Leadership(connected, election, settings, recorder)

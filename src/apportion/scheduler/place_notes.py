@@ -2,7 +2,7 @@
 
 A successor has no pod to which its place could be written. The pods that take the freed places belong to others, who
 must not learn from them whose pods were moved, so the notes are in the namespace of the installation, where only the
-scheduler writes. Each note is one key, and holds until its time is over; old ones are removed with the next write.
+scheduler writes. Old notes are removed with the next write.
 """
 
 from __future__ import annotations
@@ -17,30 +17,18 @@ import msgspec
 from apportion.apis import names
 from apportion.apis.identities import PodUID
 from apportion.apis.kinds import CONFIG_MAPS
-from apportion.apis.meta import Wire
-from apportion.cluster import clock, errors
+from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.core.evictions.successor_places import KeptPlace
 from apportion.core.fleet_facts import Reservation
 from apportion.core.operations import KeepPlaces
+from apportion.view import kept_places
+from apportion.view.kept_places import Note
 
 log = logging.getLogger(__name__)
 
-SUCCESSOR_SECONDS = 120  # for a controller to make the pod anew
 READ_ATTEMPTS = 5
 READ_AGAIN_SECONDS = 0.5
-
-
-class Note(msgspec.Struct, frozen=True):
-    """The places of one statement. Times are in seconds since 1970; reservations are stored by position."""
-
-    since: int
-    until: int
-    places: tuple[tuple[PodUID, Reservation], ...]
-
-
-class NotesObject(Wire):
-    data: dict[str, str] = {}
 
 
 class PlaceNotes:
@@ -53,13 +41,13 @@ class PlaceNotes:
     async def write(self, operation: KeepPlaces) -> None:
         now = int(self._today())
         key = operation.confirmed_by.name
-        note = Note(now, now + SUCCESSOR_SECONDS, _places(operation))
+        note = Note(now, now + kept_places.SUCCESSOR_SECONDS, _places(operation))
         data: dict[str, str | None] = {old: None for old, until in self._until.items() if until <= now}
         await self._patch(data | {key: msgspec.json.encode(note).decode()})
         self._until = {old: until for old, until in self._until.items() if until > now} | {key: note.until}
 
     async def exists(self, operation: KeepPlaces) -> bool:
-        note = _decode((await self._data()).get(operation.confirmed_by.name, ""))
+        note = (await kept_places.read(self._client, self._namespace)).get(operation.confirmed_by.name)
         return note is not None and note.places == _places(operation)
 
     async def read(self) -> list[tuple[KeptPlace, float]]:
@@ -67,33 +55,16 @@ class PlaceNotes:
         answer: pods can be scheduled without them."""
         for _ in range(READ_ATTEMPTS):
             try:
-                return self._current(await self._data())
+                notes = await kept_places.read(self._client, self._namespace)
             except errors.ClusterError as error:
                 log.warning("places for pods that were moved: %s", error)
                 await asyncio.sleep(READ_AGAIN_SECONDS)
+                continue
+            for key in (key for key, note in notes.items() if note is None):
+                log.warning("ConfigMap %s: %s is not readable and is ignored", names.PLACE_NOTES, key)
+            self._until = {key: note.until if note is not None else 0 for key, note in notes.items()}
+            return kept_places.current(notes, self._today())
         return []
-
-    def _current(self, data: dict[str, str]) -> list[tuple[KeptPlace, float]]:
-        found: list[tuple[KeptPlace, float]] = []
-        for key, text in sorted(data.items()):
-            note = _decode(text)
-            self._until[key] = note.until if note is not None else 0
-            left = self._until[key] - self._today()
-            if note is None:
-                log.warning("ConfigMap %s: %s is not readable and is ignored: %.80s", names.PLACE_NOTES, key, text)
-            elif left > 0:
-                since = clock.timestamp_of(note.since)
-                seconds = min(left, SUCCESSOR_SECONDS)  # clocks of leaders can differ
-                found += [(KeptPlace(pod, since, reservation), seconds) for pod, reservation in note.places]
-        return found
-
-    async def _data(self) -> dict[str, str]:
-        try:
-            return (
-                await self._client.get(CONFIG_MAPS, names.PLACE_NOTES, namespace=self._namespace, into=NotesObject)
-            ).data
-        except errors.NotFound:
-            return {}
 
     async def _patch(self, data: dict[str, str | None]) -> None:
         patch = {"data": data}
@@ -110,10 +81,3 @@ class PlaceNotes:
 def _places(operation: KeepPlaces) -> tuple[tuple[PodUID, Reservation], ...]:
     moved = (request.uid for request in operation.moved)
     return tuple(zip(moved, operation.reservations, strict=True))
-
-
-def _decode(text: str) -> Note | None:
-    try:
-        return msgspec.json.decode(text, type=Note)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None

@@ -23,7 +23,7 @@ from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
-from apportion.scheduler import place_notes
+from apportion.view import kept_places
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Reservations:
                 self._nominated[operation.request.uid] = operation.reservation.node
             elif isinstance(operation, KeepPlaces):
                 for reservation in operation.reservations:
-                    self._expire(reservation, place_notes.SUCCESSOR_SECONDS)
+                    self._expire(reservation, kept_places.SUCCESSOR_SECONDS)
 
     def kept(self, statement: Statement) -> bool:
         """Everything that it reserves is still reserved: nobody has another place, or needs none any more."""

@@ -1,9 +1,8 @@
 """One cluster as one fleet: Kubernetes objects in, facts and answers out, for every plane, command and page.
 
 view           the whole: fleet, log of changes, waiting pods, assumptions
-informers      what follows an API server and feeds a view
-optional_informers, owner_informers
-               the same for kinds that may not be there, and for the owners of pods
+informers, owner_informers
+               what follows an API server and feeds a view
 nodes, accelerators, claims, pods, volumes, namespaces, queues, budgets
                one feeder per kind of object, the only code that turns such an object into a part of the fleet
 groups         which group and queue each pod belongs to: PodGroups, owners, priority classes
@@ -11,6 +10,8 @@ requests       a pod read as a request, without its group
 waiting        pods that have no node yet
 assumptions    what this process has decided and the API server has not shown yet
 changes        what happened to the fleet, as a log with positions
+leader_settings, kept_places
+               what the scheduler has written down: its settings, and places for the successors of pods that it moved
 why, scene, snapshot
                answers: why a pod waits, what `top` draws, the fleet as a file
 """

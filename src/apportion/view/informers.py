@@ -26,7 +26,7 @@ from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, Stor
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
-from apportion.view.optional_informers import Burst, OptionalInformer
+from apportion.cluster.optional_informers import Burst, OptionalInformer
 from apportion.view.owner_informers import OwnerInformers
 from apportion.view.view import View
 

@@ -19,8 +19,8 @@ from apportion.apis.meta import Wire
 from apportion.cluster import errors, wire
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
+from apportion.cluster.optional_informers import ABSENT_SECONDS, RETRY_SECONDS, probe
 from apportion.view.groups.owners import Following, KindKey
-from apportion.view.optional_informers import ABSENT_SECONDS, RETRY_SECONDS, probe
 from apportion.view.view import View
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ the one that the scheduler puts into the pod's event. A reader who may not see t
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -16,8 +17,10 @@ from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
 from apportion.apis.request import Request
 from apportion.core import gangs, group_decision, group_turns, refusals
-from apportion.core.evictions import nominations, room
+from apportion.core.evictions import nominations, room, successor_places
+from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
+from apportion.core.evictions.successor_places import KeptPlace
 from apportion.core.explanations import explanation, messages
 from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.fleet import Fleet
@@ -61,8 +64,15 @@ class Answer:
     note: str = ""  # what the reader may not see
 
 
-def answer(view: View, pod: Pod, policy: Policy) -> Answer:
-    """What keeps this pod from running, as the cluster is now."""
+def answer(
+    view: View,
+    pod: Pod,
+    policy: Policy,
+    consolidation: Consolidation = Consolidation.GPUS,
+    kept: Iterable[KeptPlace] = (),
+) -> Answer:
+    """What keeps this pod from running, as the cluster is now. `policy` and `consolidation` are those of the scheduler,
+    `kept` are places that it keeps for the successors of pods that it moved."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     reading = view.groups.read(pod).reading
     known = _from_pod(key, pod, reading, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
@@ -72,7 +82,8 @@ def answer(view: View, pod: Pod, policy: Policy) -> Answer:
             known = replace(known, sentence=never_admitted, layer=Layer.ADMISSION)
     if known is None:
         assert reading.request is not None
-        known = _decided_now(view, key, pod, reading.request, policy)
+        outcome = _decided(view, reading.request, policy, consolidation, kept)
+        known = _explained(key, pod, reading.request, outcome)
     return replace(known, told="" if pod.spec.node_name else message_of(pod))
 
 
@@ -110,8 +121,7 @@ def _from_pod(key: str, pod: Pod, reading: Reading, slices: tuple[AllocationClai
     return None
 
 
-def _decided_now(view: View, key: str, pod: Pod, request: Request, policy: Policy) -> Answer:
-    outcome = _decided(view, request, policy)
+def _explained(key: str, pod: Pod, request: Request, outcome: Statement | Refusal) -> Answer:
     attempt = messages.attempt_in(message_of(pod)) if isinstance(outcome, Statement) else None
     if attempt is not None:  # the place is there, and only the scheduler knows why it could not be given
         return Answer(key, PodState.WAITING, message_of(pod), attempt.row.layer)
@@ -136,12 +146,15 @@ def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
     return Answer(key, PodState.PLACED, sentence, node=node, slices=slices)
 
 
-def _decided(view: View, request: Request, policy: Policy) -> Statement | Refusal:
+def _decided(
+    view: View, request: Request, policy: Policy, consolidation: Consolidation, kept: Iterable[KeptPlace]
+) -> Statement | Refusal:
     """The scheduler's decision, taken back at once."""
     mark = view.fleet.checkpoint()
     try:
+        successor_places.keep_again(view.fleet, kept)
         _reserve_nominated(view, policy)
-        return _with_queues(view, request, policy)
+        return _with_queues(view, request, policy, consolidation)
     finally:
         view.fleet.rollback(mark)
 
@@ -154,7 +167,7 @@ def _reserve_nominated(view: View, policy: Policy) -> None:
             view.fleet.reserve(reservation)
 
 
-def _with_queues(view: View, request: Request, policy: Policy) -> Statement | Refusal:
+def _with_queues(view: View, request: Request, policy: Policy, consolidation: Consolidation) -> Statement | Refusal:
     fleet = view.fleet
     group = Group.of(request, key=request.group_key)
     if request.gated or view.queues.hidden:
@@ -163,7 +176,7 @@ def _with_queues(view: View, request: Request, policy: Policy) -> Statement | Re
     if isinstance(turn, Refusal):
         return turn
     entitled = queue_scene.entitlements(view)
-    advice = QueueAdvice(fleet, policy, entitled, lambda: RunningGroups(fleet, int(time.time())))
+    advice = QueueAdvice(fleet, policy, entitled, lambda: RunningGroups(fleet, int(time.time())), consolidation)
     stopped = group_turns.stopped(fleet, turn)
     if stopped is not None:
         planned = advice.planned(turn.group) if stopped.code in room.CAN_HELP else None

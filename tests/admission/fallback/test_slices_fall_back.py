@@ -45,7 +45,7 @@ def sliced(profile: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("before", [True, False], ids=["installed-before", "installed-later"])
 async def test_d01_slices_fall_back_by_what_the_grids_can_take(monkeypatch: pytest.MonkeyPatch, before: bool) -> None:  # noqa: FBT001
-    monkeypatch.setattr("apportion.admission.optional_informers.RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("apportion.cluster.optional_informers.ABSENT_SECONDS", 0.2)
     async with fallback_cluster(replicas=0, document=False) as it:
         if before:
             await slicing(it)

@@ -11,7 +11,8 @@ import pytest
 from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
-from apportion.scheduler import leader, place_notes
+from apportion.scheduler import leader
+from apportion.view import kept_places
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 from tests.scheduler.queues.workloads import NAMESPACE, Life, clear, gpu_node, gpu_pod, queue, running
 
@@ -197,7 +198,7 @@ async def test_q06_an_eviction_whose_answer_is_lost_is_not_planned_for_again(wip
 async def test_q06_the_place_of_a_successor_that_does_not_come_is_free_again(
     cluster: ApiCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place_notes, "SUCCESSOR_SECONDS", 2)
+    monkeypatch.setattr(kept_places, "SUCCESSOR_SECONDS", 2)
     await queue(cluster, "b", quota=4)
     for number in range(2):
         await gpu_node(cluster, f"n{number}", 2)

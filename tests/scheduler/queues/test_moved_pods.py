@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from apportion.apis import kinds, names
+from apportion.cli import why
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
 from apportion.core.fleet_facts import Reservation
 from apportion.core.operations import KeepPlaces
-from apportion.scheduler import place_notes
 from apportion.scheduler.place_notes import PlaceNotes
+from apportion.view import kept_places
 from tests.builders.pods import pod_request
+from tests.cli.cli_runner import called
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, scheduling, until
 from tests.scheduler.queues.test_eviction_faults import evicts
 from tests.scheduler.queues.workloads import Life, clear, gpu_node, gpu_pod, pods, queue, running
@@ -92,6 +94,8 @@ async def test_q06_r02_the_place_of_a_successor_survives_its_leader(wiped: ApiCl
         async with scheduling(cluster):
             assert await cluster.bound("large") == {"large": f"n{gone}"}
             await cluster.waits("rival")
+            code, out, err = await called(why.command, pod="rival", output="json", kubeconfig=cluster.kubeconfig)
+            assert (code, json.loads(out)["state"]) == (0, "waiting"), err
             await gpu_pod(cluster, "successor", "b", owner=f"owner-m{gone}")
             left = {"1": "n2", "2": "n1"}[gone]
             assert await cluster.bound("successor") == {"successor": left}
@@ -103,7 +107,7 @@ async def test_q06_r02_the_place_is_free_when_its_time_is_over_whoever_leads(
     wiped: ApiCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = wiped
-    monkeypatch.setattr(place_notes, "SUCCESSOR_SECONDS", 6)
+    monkeypatch.setattr(kept_places, "SUCCESSOR_SECONDS", 6)
     life = Life(cluster, remake=False)
     async with life.going_on():
         await moved_by_a_leader_that_died(cluster, life)
@@ -190,4 +194,4 @@ async def test_q06_a_clock_that_is_behind_keeps_no_place_longer_than_its_time(wi
     )
     behind = PlaceNotes(wiped.client, NAMESPACE, today=lambda: 1_700_000_000)
     ((_, left),) = await behind.read()
-    assert left == place_notes.SUCCESSOR_SECONDS
+    assert left == kept_places.SUCCESSOR_SECONDS

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from apportion.core import equivalence, group_decision, refusals
 from apportion.core.evictions import room
+from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.rules import Extent, Taker
 from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
 from apportion.core.evictions.search import Search
@@ -40,9 +41,14 @@ class QueueAdvice:
     """`running` gives the groups that run, as they are now."""
 
     def __init__(
-        self, fleet: Fleet, policy: Policy, entitlements: Entitlements, running: Callable[[], RunningGroups]
+        self,
+        fleet: Fleet,
+        policy: Policy,
+        entitlements: Entitlements,
+        running: Callable[[], RunningGroups],
+        consolidation: Consolidation = Consolidation.GPUS,
     ) -> None:
-        self._fleet, self._policy = fleet, policy
+        self._fleet, self._policy, self._consolidation = fleet, policy, consolidation
         self._entitlements, self._running = entitlements, running
         self._inventory = fleet.inventory
         self._never: dict[Hashable, str] = {}  # by class: why it can never be scheduled
@@ -52,7 +58,7 @@ class QueueAdvice:
         mark = self._fleet.checkpoint()
         try:
             shares = self._entitlements.update()
-            statement = room.make_room(self._fleet, group, self._policy, shares, self._running())
+            statement = room.make_room(self._fleet, group, self._policy, shares, self._running(), self._consolidation)
         finally:
             self._fleet.rollback(mark)
         if statement is None:

@@ -115,19 +115,34 @@ def _closed_words(gate: Closed) -> str:
 
 
 def _incomplete_words(parts: Sequence[Part]) -> str:
-    whole = [part for part in parts if not part.subgroup]
-    below = [f"subgroup {part.subgroup} has {part.exist} of {part.minimum}" for part in parts if part.subgroup]
-    missing = max(
-        sum(part.minimum - part.exist for part in whole),
-        sum(part.minimum - part.exist for part in parts if part.subgroup),
+    whole, subgroups = [part for part in parts if not part.subgroup], [part for part in parts if part.subgroup]
+    said = [f"the group needs {part.minimum} pods to start, and {_existing(part)}" for part in whole]
+    said += [
+        f"subgroup {part.subgroup} has {part.exist + part.gated} of {part.minimum}{_gated(part)}" for part in subgroups
+    ]
+    missing, create = (
+        max(sum(getattr(part, what) for part in whole), sum(getattr(part, what) for part in subgroups))
+        for what in ("missing", "to_create")
     )
-    said = [f"the group needs {part.minimum} pods to start, and {_existing(part.exist)}" for part in whole] + below
     pods = "1 pod is missing" if missing == 1 else f"{missing} pods are missing"
-    return f"{', '.join(said)}: {pods} from the minimum; create {'it' if missing == 1 else 'them'}, or reduce minMember"
+    return f"{', '.join(said)}: {pods} from the minimum; {_remedy(create, missing - create)}, or reduce minMember"
 
 
-def _existing(count: int) -> str:
-    return "1 exists" if count == 1 else f"{count} exist"
+def _remedy(create: int, gated: int) -> str:
+    if not gated:
+        return f"create {'it' if create == 1 else 'them'}"
+    if not create:
+        return f"remove {'its' if gated == 1 else 'their'} scheduling gates"
+    return f"create {create}, and remove the scheduling gates of {gated}"
+
+
+def _existing(part: Part) -> str:
+    count = part.exist + part.gated
+    return ("1 exists" if count == 1 else f"{count} exist") + _gated(part)
+
+
+def _gated(part: Part) -> str:
+    return f", {part.gated} of them gated" if part.gated else ""
 
 
 def _whose(name: QueueName) -> str:

@@ -23,7 +23,7 @@ class Member(NamedTuple):
     """A pod in a group. `started` is when it began to run, in seconds; None if it does not run, or is terminating.
 
     `gang` is what the pod's PodGroup (`by_pod_group`) or owner says of the group; None if nothing is known of it. A pod
-    without a group has its uid as `key`.
+    without a group has its uid as `key`. A pod that is `gated` cannot be placed yet.
     """
 
     key: str
@@ -31,6 +31,7 @@ class Member(NamedTuple):
     by_pod_group: bool = False
     subgroup: str = ""
     started: int | None = None
+    gated: bool = False
 
 
 @dataclass(eq=False)
@@ -39,6 +40,7 @@ class _Group:
     said: Counter[tuple[bool, Gang]] = field(default_factory=Counter)
     starts: list[int] = field(default_factory=list)  # sorted, like those of its subgroups
     subgroup_starts: dict[str, list[int]] = field(default_factory=dict)
+    gated: Counter[str] = field(default_factory=Counter)  # by subgroup
 
 
 class GangMembers:
@@ -104,6 +106,7 @@ class GangMembers:
         if member.started is not None:
             insort(group.starts, member.started)
             insort(group.subgroup_starts.setdefault(member.subgroup, []), member.started)
+        group.gated[member.subgroup] += member.gated
 
     def _leave(self, uid: PodUID, member: Member) -> None:
         if member.key == uid:
@@ -118,6 +121,7 @@ class GangMembers:
         if member.started is not None:
             for starts in (group.starts, group.subgroup_starts[member.subgroup]):
                 del starts[bisect_left(starts, member.started)]
+        group.gated[member.subgroup] -= member.gated
 
     def _update(self, key: str) -> bool:
         group = self._groups.get(key)
@@ -131,7 +135,7 @@ class GangMembers:
             self._fleet.forget_gang(key)
             return known is not None and bool(group.pods)
         gang = next(iter(group.said))[1] if len(group.said) == 1 else min(group.said, key=_order)[1]
-        gang = _dated(gang, group)
+        gang = _completed(gang, group)
         if gang == known:
             return False
         self._fleet.set_gang(gang)
@@ -151,14 +155,15 @@ def _order(said: tuple[bool, Gang]) -> tuple[bool, bytes]:
     return by_owner, msgspec.json.encode(gang)
 
 
-def _dated(gang: Gang, group: _Group) -> Gang:
-    """A group that lacks its minimum had it when its latest pod started."""
+def _completed(gang: Gang, group: _Group) -> Gang:
+    """With what its pods say. A group that lacks its minimum had it when its latest pod started."""
     started, below_since = _started(gang, group), gang.below_since
+    gated = tuple(sorted((name, count) for name, count in group.gated.items() if count))
     if below_since is not None and group.starts:
         below_since = max(below_since, group.starts[-1])
-    if (started, below_since) == (gang.started, gang.below_since):
+    if (started, below_since, gated) == (gang.started, gang.below_since, gang.gated):
         return gang
-    return msgspec.structs.replace(gang, started=started, below_since=below_since)
+    return msgspec.structs.replace(gang, started=started, below_since=below_since, gated=gated)
 
 
 def _undated(gang: Gang) -> Gang:

@@ -208,17 +208,17 @@ class Groups:
         return Grouped(Reading(request, problem), held), stated.priority_class
 
     def _member(self, pod: Pod, request: Request, word: OwnerWord) -> Member:
-        started = _started(pod)
         key = request.group_key
         if request.group is None:
-            return Member(key, Gang(key, created=request.created), started=started)
+            return Member(key, Gang(key, created=request.created), started=_started(pod))
+        member = Member(key, subgroup=request.subgroup, started=_started(pod), gated=request.gated)
         found = self._pod_groups.get(key, NO_POD_GROUP)
         if names.POD_GROUP in pod.metadata.annotations and not self._by_owner(request, word):
-            return Member(key, found.gang, by_pod_group=True, subgroup=request.subgroup, started=started)
+            return member._replace(gang=found.gang, by_pod_group=True)
         gang = word.gang
         if gang is not None and found.gang is not None and found.gang.below_since is not None:
             gang = msgspec.structs.replace(gang, below_since=found.gang.below_since)
-        return Member(key, gang, subgroup=request.subgroup, started=started)
+        return member._replace(gang=gang)
 
     def _by_owner(self, request: Request, word: OwnerWord) -> bool:
         """The owners say which group the pod is in: it names none, or the one that the scheduler makes for them."""

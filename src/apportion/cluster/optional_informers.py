@@ -23,7 +23,8 @@ RETRY_SECONDS = 0.5
 class OptionalInformer:
     """Follows a kind once the API server serves it; until then there are no such objects.
 
-    `on_known` is called when all objects have been read. `silent`: nobody is told that the kind may not be read.
+    `on_known` is called when all objects have been read. A kind that may not be read is treated like one that is not
+    there, with a warning unless it is `silent`; if it is `required`, nothing is known until it can be read.
     """
 
     def __init__(
@@ -34,17 +35,22 @@ class OptionalInformer:
         namespace: str | None = None,
         on_known: Callable[[], None] | None = None,
         silent: bool = False,
+        required: bool = False,
     ) -> None:
         self.informer = informer
         self._client = client
         self._namespace = namespace
         self._on_known = on_known
-        self._silent = silent
+        self._silent, self._required = silent, required
         self._synced = asyncio.Event()
 
     @property
     def kind(self) -> Kind:
         return self.informer.kind
+
+    @property
+    def has_synced(self) -> bool:
+        return self._synced.is_set()
 
     async def synced(self) -> None:
         """All is known, or there is nothing to know."""
@@ -84,6 +90,9 @@ class OptionalInformer:
             self._synced.set()
             return False
         except errors.Forbidden as error:
+            if self._required:
+                log.debug("%s: %s", self.kind.plural, error)
+                return False
             if not self._synced.is_set():
                 log.warning("%s: %s; going on without them", self.kind.plural, error)
             self._synced.set()
