@@ -28,17 +28,7 @@ from apportion.core.records.label_counts import LabelCounts
 from apportion.core.records.recent_changes import RecentChanges
 from apportion.core.volumes import Storage, VolumeChoice
 
-__all__ = [
-    "Fleet",
-    "GpuFacts",
-    "HeldShare",
-    "HeldSlice",
-    "Mark",
-    "NodeFacts",
-    "NodeState",
-    "Reservation",
-    "Taint",
-]
+__all__ = ["Fleet", "GpuFacts", "HeldShare", "HeldSlice", "Mark", "NodeFacts", "NodeState", "Reservation", "Taint"]
 
 _LOG_LENGTH = 1 << 14  # changes of nodes; a reader that is further behind looks at the whole fleet
 
@@ -429,6 +419,7 @@ class Fleet:
         node = self.pod_nodes.get(PodUID(record.owner))
         if node is not None:
             self._charge(self.nodes[node].pods[PodUID(record.owner)])
+            self.nodes[node].touch()  # it need not be the one that has the GPU
 
     def _mark_releasing(self, uid: PodUID, releasing: bool) -> None:  # noqa: FBT001
         if releasing:

@@ -91,7 +91,8 @@ class Cycles:
             plan_again=self._plan_again,
             now=now,
         )
-        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._evictions.running_groups)
+        running = self._evictions.running_groups
+        advice = QueueAdvice(view.fleet, policy, self.entitlements, running, self._evictions.prepare_running_groups)
         self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         backlog.on_change(self._demanded)
 
