@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from apportion.apis.identities import NodeName
 from apportion.core import group_decision, group_turns
 from apportion.core.evictions import room
 from apportion.core.evictions.disruption_budgets import KnownBudgets
 from apportion.core.evictions.running_groups import RunningGroups
-from apportion.core.explanations import explanation, messages, remedies
+from apportion.core.explanations import explanation, messages, queue_standing, remedies
 from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
 from apportion.core.queues import raises
@@ -136,6 +137,29 @@ def test_x01_q07_q10_what_protects_the_pods_of_others_is_told(
     text = messages.of(refusal)
     assert f"queue a uses more than its share, but the pods there are protected: {why}." in text
     assert "default/" not in text, "no pods of another namespace"
+
+
+def test_x01_the_pods_of_others_are_counted_in_steps_and_may_end_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_standing, "_PODS_PER_STEP", 2)
+    world = full(queue("a"), queue("b", 12), gpus=12)
+    for number in range(4):
+        world.fleet.add_pod(world.request(f"fixed{number}", "a", gpus=1, priority=100), NodeName("n"))
+    world.fleet.budgets = KnownBudgets({"default/x": 0}, {uid(f"a{n}"): ("default/x",) for n in range(12)})
+    running = RunningGroups(world.fleet)
+    group = world.wait(world.request("x", "b", gpus=1))
+    steps = queue_standing.standing(world.fleet, group, world.shares(), lambda: running)
+    next(steps)
+    world.fleet.remove_pod(uid("fixed3"))
+    number = 1
+    while True:
+        try:
+            next(steps)
+            number += 1
+        except StopIteration as end:
+            found = end.value
+            break
+    assert number == (12 + 4) // 2 + 12
+    assert found.protected == (("not preemptible", 3), ("under a disruption budget that allows no eviction", 12))
 
 
 def test_x01_q06_nobody_above_is_told() -> None:

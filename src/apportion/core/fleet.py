@@ -421,6 +421,7 @@ class Fleet:
         node = self.pod_nodes.get(PodUID(record.owner))
         if node is not None:
             self._charge(self.nodes[node].pods[PodUID(record.owner)])
+            self.nodes[node].touch()  # it need not be the one that has the GPU
 
     def _mark_releasing(self, uid: PodUID, releasing: bool) -> None:  # noqa: FBT001
         if releasing:

@@ -94,7 +94,14 @@ class Cycles:
             plan_again=self._plan_again,
             now=now,
         )
-        advice = QueueAdvice(view.fleet, policy, self.entitlements, self._evictions.running_groups, consolidation)
+        advice = QueueAdvice(
+            view.fleet,
+            policy,
+            self.entitlements,
+            self._evictions.running_groups,
+            consolidation,
+            prepare=self._evictions.prepare_running_groups,
+        )
         self._explanations = Explanations(view.fleet, policy, backlog, reporter, now, advice)
         backlog.on_change(self._demanded)
 

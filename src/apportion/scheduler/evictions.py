@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from typing import Any
 
 from apportion.core.cluster_changes import Happened
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 ROOM_SECONDS = 0.5  # between two attempts to make room for one class
 REST = 4  # times as long as making room took: until room is made again
-RUNNING_SECONDS = 1.0  # how old the groups that run may be in an explanation
+RUNNING_SECONDS = 1.0  # how old the groups that run may be, except that victims which ended are none
 
 
 class Evictions:
@@ -63,7 +63,8 @@ class Evictions:
         self._entitlements, self._reservations = entitlements, reservations
         self._spawn, self._refuse, self._plan_again = spawn, refuse, plan_again
         self._now = now
-        self._running: tuple[float, RunningGroups] | None = None  # since when
+        self._running = RunningGroups(view.fleet)
+        self._running_at = -RUNNING_SECONDS  # when they were as the cluster was
         self._not_before = 0.0
         self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
 
@@ -76,7 +77,7 @@ class Evictions:
                 self._backlog.look_again(entry.key, self._not_before)
             return
         self._no_room = {alike: until for alike, until in self._no_room.items() if until > now}
-        self._running = None
+        self._update_running()
         shares = self._entitlements.update()
         settled: set[Hashable] = set()  # classes that were tried now, or that are looked at again later
         made: dict[Hashable, None] = {}
@@ -108,17 +109,24 @@ class Evictions:
     def make_room_for(self, entry: Waiting, group: Group) -> None:
         """At once, whoever else waits."""
         if not self._waits_for_another_leader(entry, group):
-            self._running = None
+            self._update_running()
             self._made(entry, group, self._entitlements.update())
 
     def running_groups(self) -> RunningGroups:
-        """As they are now, or were when room was last made."""
-        now = self._now()
-        if self._running is None or now > self._running[0] + RUNNING_SECONDS:
-            self._running = (now, RunningGroups(self._view.fleet, int(time.time())))
+        """As they are now, or were a short time ago."""
+        if self._now() > self._running_at + RUNNING_SECONDS:
+            self._update_running()
         else:
-            self._running[1].follow()
-        return self._running[1]
+            self._running.follow()
+        return self._running
+
+    def prepare_running_groups(self) -> Iterator[None]:
+        """Most of the work of `running_groups`, in steps."""
+        return self._running.steps() if self._now() > self._running_at + RUNNING_SECONDS else iter(())
+
+    def _update_running(self) -> None:
+        self._running.update(int(time.time()))
+        self._running_at = self._now()
 
     async def give_back(self, statement: Statement) -> None:
         """Evict what is left of a group."""

@@ -33,6 +33,10 @@ class Budgets:
         self._namespaces: dict[str, dict[BudgetKey, PodDisruptionBudget]] = {}
         self._refused: dict[PodUID, float] = {}  # until when
 
+    @property
+    def exist(self) -> bool:
+        return bool(self._namespaces or self._refused)
+
     def of(self, uid: PodUID, /) -> tuple[BudgetKey, ...]:
         """The budgets that protect a pod, sorted. The Eviction API evicts no pod that is under more than one."""
         pod = self._pods.get(uid)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 class Budgets(Protocol):
     """Budgets by namespace and name."""
 
+    @property
+    def exist(self) -> bool:
+        """False only if no pod is under any."""
+
     def of(self, uid: PodUID, /) -> tuple[str, ...]:
         """Those that protect a pod. Under more than one, it can never be evicted through the API."""
 
@@ -28,6 +32,10 @@ class KnownBudgets(msgspec.Struct, frozen=True):
 
     disruptions: Mapping[str, int] = {}
     of_pods: Mapping[PodUID, tuple[str, ...]] = {}
+
+    @property
+    def exist(self) -> bool:
+        return bool(self.of_pods)
 
     def of(self, uid: PodUID, /) -> tuple[str, ...]:
         return self.of_pods.get(uid, ())
@@ -47,32 +55,41 @@ def as_known(budgets: Budgets, uids: Iterable[PodUID]) -> KnownBudgets:
 
 
 class Allowances:
-    """What budgets still allow while evictions are planned. Planned ones that the cluster does not show yet count."""
+    """What budgets still allow while evictions are planned. Planned ones that the cluster does not show yet count.
+
+    Each budget counts as it was when it was first asked about.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
-        self._known = as_known(fleet.budgets, fleet.pod_nodes)
-        self._left = dict(self._known.disruptions)
-        if self._left:
-            self.use(uid for uid in fleet.releasing if not fleet.terminating(uid))
-
-    @property
-    def exist(self) -> bool:
-        return bool(self._left)
+        self._budgets = fleet.budgets
+        self.exist = fleet.budgets.exist
+        self._of_pods: dict[PodUID, tuple[str, ...]] = {}
+        self._left: dict[str, int] = {}
+        self.use(uid for uid in fleet.releasing if not fleet.terminating(uid))
 
     def allow(self, uids: Iterable[PodUID]) -> bool:
         """All of these may go together."""
-        if not self._left:
+        if not self.exist:
             return True
         asked: dict[str, int] = {}
         for uid in uids:
-            budgets = self._known.of(uid)
+            budgets = self._of(uid)
             if len(budgets) > 1:
                 return False
             for budget in budgets:
                 asked[budget] = asked.get(budget, 0) + 1
-        return all(count <= self._left[budget] for budget, count in asked.items())
+        return all(count <= self._left_of(budget) for budget, count in asked.items())
 
     def use(self, uids: Iterable[PodUID]) -> None:
-        for uid in uids if self._left else ():
-            for budget in self._known.of(uid):
-                self._left[budget] -= 1
+        for uid in uids if self.exist else ():
+            for budget in self._of(uid):
+                self._left[budget] = self._left_of(budget) - 1
+
+    def _of(self, uid: PodUID) -> tuple[str, ...]:
+        found = self._of_pods.get(uid)
+        if found is None:
+            found = self._of_pods[uid] = self._budgets.of(uid)
+        return found
+
+    def _left_of(self, budget: str) -> int:
+        return self._left.setdefault(budget, self._budgets.allowed(budget))

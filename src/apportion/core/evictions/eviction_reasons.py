@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apportion.apis.identities import NodeName
 from apportion.core.evictions.rules import Preemption, Reclaim, Rules
-from apportion.core.evictions.running_groups import RunningPod
+from apportion.core.evictions.running_group import RunningPod
 from apportion.core.groups import Group
 
 

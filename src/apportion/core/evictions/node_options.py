@@ -17,7 +17,8 @@ from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
 from apportion.core.evictions import plans, trials
 from apportion.core.evictions.plans import Loss, Pods
-from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
+from apportion.core.evictions.running_group import RunningGroup, RunningPod
+from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.evictions.whole_gpu_room import WholeGpuRoom
 from apportion.core.filters import Checks
 from apportion.core.filters import nodes as node_rules

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
-from apportion.core.evictions.running_groups import RunningGroup, RunningPod
+from apportion.core.evictions.running_group import RunningGroup, RunningPod
 from apportion.core.placement.node_placement import NodePlacement
 
 Pods = tuple[RunningPod, ...]

@@ -83,7 +83,9 @@ def _takes(fleet: Fleet, shares: Shares, taker: Taker, running: RunningGroups) -
     reclaim = Reclaim(fleet.accounts, shares, taker, running)
     if not reclaim.hopeless:
         yield reclaim
-    yield Preemption(fleet.accounts, shares, taker, running)
+    preemption = Preemption(fleet.accounts, shares, taker, running)
+    if fleet.releasing or not preemption.hopeless:  # nobody has to go where others are terminating
+        yield preemption
 
 
 def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterator[Operation]:

@@ -14,7 +14,8 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from apportion.apis.identities import QueueName
-from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod, amounts_of
+from apportion.core.evictions.running_group import RunningGroup, RunningPod, amounts_of
+from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.queues import quantities
 from apportion.core.queues.accounts import Accounts
 from apportion.core.queues.amounts import NOTHING, RESOURCES, Amounts
@@ -84,6 +85,7 @@ class Preemption:
         self._taker, self._tree, self._now = taker, accounts.tree, running.now
         self._accounts, self._shares = accounts, shares
         self.kind = ("preempt", taker.queue, taker.priority)
+        self.hopeless = running.queues.get(taker.queue, taker.priority) >= taker.priority
 
     def allows(self, group: RunningGroup) -> Extent:
         if group.queue != self._taker.queue or group.level.group >= self._taker.priority:

@@ -1,191 +1,108 @@
-"""Groups that run, as victims: what may be taken of them, and in which order.
+"""All groups that run and could be victims, kept up to date.
 
-A group above its minimum can give single pods; at its minimum it goes as a whole. Victims are taken in the reverse
-order of turns: from the queue with the lowest priority, of the lowest priority, single pods before whole groups, the
-newest first. All groups are read once per cycle; evictions that are planned meanwhile are taken out.
+A group is a function of the fleet. It is read again when one of its pods, or what is known of the group, has changed:
+nodes that changed are found in the log of the fleet, and compared with what was seen there before. Evictions that are
+planned meanwhile are taken out.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from apportion.apis import names
 from apportion.apis.identities import NodeName, PodUID, QueueName
 from apportion.apis.request import Request
+from apportion.core import gangs
 from apportion.core.evictions.disruption_budgets import Allowances
+from apportion.core.evictions.pod_ages import PodAges
+from apportion.core.evictions.running_group import Level, RunningGroup, RunningPod, birth
 from apportion.core.fleet import Fleet
-from apportion.core.groups import Gang
-from apportion.core.queues.amounts import NOTHING, Amounts
+from apportion.core.queues.accounts import Charge
+from apportion.core.queues.amounts import NOTHING
 from apportion.core.queues.fair_shares import DEFAULT_PRIORITY
+from apportion.core.queues.tree import QueueTree
 
 _ENDLESS = 1 << 62
+_PODS_PER_STEP = 250  # that are read again
+_NODES_PER_STEP = 150  # whose pods are put in order
 
 
-class Level(NamedTuple):
-    """How much it matters that somebody keeps running: first the priority of the queue, then that of the group."""
-
-    queue: int
-    group: int
-
-
-@dataclass(eq=False, slots=True)
-class RunningPod:
-    """One pod that could be evicted. `age` is its place among all of them, the newest first; `spare` if it is one of
-    the newest that its group does not need."""
+class _Seen(NamedTuple):
+    """A pod of any kind when its node was last looked at."""
 
     request: Request
     node: NodeName
-    amounts: Amounts
-    group: RunningGroup
-    uid: PodUID
-    age: int = 0
-    spare: bool = False
-
-    @property
-    def movable(self) -> bool:
-        """A controller makes it anew."""
-        return self.request.owner is not None
-
-    @property
-    def order(self) -> tuple[Level, bool, int]:
-        return self.group.level, not self.spare, self.age
+    releasing: bool
+    charge: Charge | None
 
 
-@dataclass(eq=False)
-class RunningGroup:
-    """The pods of one group that run, the newest first. Questions about few pods of a large group cost little."""
+@dataclass
+class _Changes:
+    """What was seen and is not in the groups yet: by group the pods in question, and nodes with other pods."""
 
-    gang: Gang
-    queue: QueueName
-    level: Level
-    members: dict[PodUID, RunningPod] = field(default_factory=dict)
-    _counts: dict[str, int] = field(default_factory=dict)  # by subgroup, if there are any
-    _spares: int = 0
+    groups: dict[str, set[PodUID]] = field(default_factory=dict)
+    nodes: dict[NodeName, None] = field(default_factory=dict)
 
-    @property
-    def key(self) -> str:
-        return self.gang.key
-
-    @property
-    def pods(self) -> tuple[RunningPod, ...]:
-        return tuple(self.members.values())
-
-    def order(self) -> None:
-        """The age of its pods is known now."""
-        if len(self.members) > 1:
-            self.members = {pod.uid: pod for pod in sorted(self.members.values(), key=lambda pod: pod.age)}
-        self._find_spares()
-
-    def take_out(self, uids: Iterable[PodUID]) -> bool:
-        """These are gone; True if others of it are no longer spare, or are now."""
-        gone = [self.members.pop(uid) for uid in uids]
-        if not all(pod.spare for pod in gone):
-            self._find_spares()
-            return True
-        self._spares -= len(gone)
-        for pod in gone if self._counts else ():
-            self._counts[pod.request.subgroup] -= 1
-        return False
-
-    def spared_by(self, uids: AbstractSet[PodUID]) -> bool:
-        """The minimum still runs without these pods."""
-        members = self.members
-        gone = [members[uid] for uid in uids if uid in members]
-        if len(members) - len(gone) < self.gang.minimum:
-            return False
-        if not self.gang.subgroups:
-            return True
-        lost = Counter(pod.request.subgroup for pod in gone)
-        return all(self._counts.get(each.name, 0) - lost[each.name] >= each.minimum for each in self.gang.subgroups)
-
-    def taken(self, uids: AbstractSet[PodUID]) -> tuple[RunningPod, ...]:
-        """What goes if these pods do: they alone, or the whole group."""
-        members = self.members
-        if len(members) == 1:
-            return self.pods
-        chosen = sorted((members[uid] for uid in uids if uid in members), key=lambda pod: pod.age)
-        return tuple(chosen) if not chosen or self.spared_by(uids) else self.pods
-
-    @property
-    def several(self) -> bool:
-        return len(self.members) > 1
-
-    @property
-    def spare(self) -> bool:
-        """It runs above its minimum."""
-        return self._spares > 0
-
-    def _find_spares(self) -> None:
-        self._spares = 0
-        more = len(self.members) - self.gang.minimum
-        minimum = {subgroup.name: subgroup.minimum for subgroup in self.gang.subgroups}
-        self._counts = Counter(pod.request.subgroup for pod in self.members.values()) if minimum else {}
-        left = dict(self._counts)
-        if any(left.get(name, 0) < least for name, least in minimum.items()):
-            more = 0
-        for pod in self.members.values():
-            subgroup = pod.request.subgroup
-            pod.spare = self._spares < more and (subgroup not in minimum or left[subgroup] > minimum[subgroup])
-            if pod.spare:
-                self._spares += 1
-                if minimum:
-                    left[subgroup] -= 1
+    def __bool__(self) -> bool:
+        return bool(self.groups or self.nodes)
 
 
-@dataclass(eq=False)
+class _Reading(NamedTuple):
+    """A group, None if nobody of it can be evicted; pods that are no longer like this, and those that are now."""
+
+    group: RunningGroup | None
+    gone: Iterable[RunningPod]
+    fresh: Collection[RunningPod]
+
+
 class RunningGroups:
     """All preemptible groups of ours, as they ran at `now` (seconds). `on_node` has the pods of each node in the order
     in which they are taken."""
 
-    fleet: Fleet
-    now: int = 0
-    groups: dict[str, RunningGroup] = field(default_factory=dict)
-    on_node: dict[NodeName, list[RunningPod]] = field(default_factory=dict)
-    generation: int = 0  # grows with every plan
-    options: dict[Hashable, Any] = field(default_factory=dict)  # what searches of this cycle keep
+    def __init__(self, fleet: Fleet, now: int = 0) -> None:
+        self.fleet = fleet
+        self.groups: dict[str, RunningGroup] = {}
+        self.on_node: dict[NodeName, list[RunningPod]] = {}
+        self.generation = 0  # grows with every plan
+        self.options: dict[Hashable, Any] = {}  # what searches keep until the next update
+        self._ages = PodAges()
+        self._seen: dict[NodeName, dict[PodUID, _Seen]] = {}
+        self._groups: dict[str, dict[PodUID, _Seen]] = {}  # the same by group
+        self._position = -1  # in the log of the fleet
+        self._unseen: set[NodeName] = set()  # nodes that changed, and were not looked at
+        self._tree: QueueTree | None = None
+        self._changes = _Changes()
+        self._taken: dict[str, set[PodUID]] = {}  # out of the groups by plans
+        self._queues: dict[QueueName, int] | None = None
+        self._smallest: tuple[int, ...] | None = None
+        self.update(now)
 
-    def __post_init__(self) -> None:
-        self._seen = 0
-        self._read()
+    def update(self, now: int) -> None:
+        """As everything is now; searches begin anew."""
+        self.now = now
+        self._catch_up()
+        self.budgets = Allowances(self.fleet)
+        self._begin_anew()
+
+    def steps(self) -> Iterator[None]:
+        """What `update` has to do, in steps of a few milliseconds. Nobody may search before the last one."""
+        return self._parts(_PODS_PER_STEP, _NODES_PER_STEP)
 
     def follow(self) -> None:
-        """Read everything again if pods ended meanwhile that were victims."""
-        changed = self.fleet.log.since(self._seen)
-        for name in self.on_node if changed is None else changed:
-            node, releasing = self.fleet.nodes.get(name), self.fleet.releasing
-            pods = self.on_node.get(name, ())
-            if node is None or any(pod.uid not in node.pods or pod.uid in releasing for pod in pods):
-                self._read()
-                break
-        self._seen = self.fleet.log.end
+        """Only if pods ended meanwhile that were victims everything is read as it is now."""
+        changed = self.fleet.log.since(self._position)
+        self._position = self.fleet.log.end
+        self._unseen.update({*self._seen, *self.fleet.nodes} if changed is None else changed)
+        if self._changes or any(self._have_ended(name) for name in (self.on_node if changed is None else changed)):
+            self._catch_up()
 
-    def _read(self) -> None:
-        self.generation += 1
-        self.groups.clear()
-        self.on_node.clear()
-        self.options.clear()
-        self._seen = self.fleet.log.end
-        self.budgets = Allowances(self.fleet)
-        for key, uids in self.fleet.group_pods.items():
-            group = _group(self.fleet, key, uids)
-            if group is not None:
-                self.groups[key] = group
-        by_age = [pod for group in self.groups.values() for pod in group.members.values()]
-        by_age.sort(key=_birth, reverse=True)
-        for age, pod in enumerate(by_age):
-            pod.age = age
-            self.on_node.setdefault(pod.node, []).append(pod)
-        for group in self.groups.values():
-            group.order()
-        for pods in self.on_node.values():
-            pods.sort(key=lambda pod: pod.order)
-        amounts = [pod.amounts for pod in by_age if pod.movable]
-        self.smallest_movable = tuple(min((each[n] for each in amounts if each[n]), default=_ENDLESS) for n in range(3))
-        self.queues = {group.queue: None for group in self.groups.values()}
+    def _have_ended(self, name: NodeName) -> bool:
+        node, releasing = self.fleet.nodes.get(name), self.fleet.releasing
+        pods = self.on_node.get(name, ())
+        return any(node is None or pod.uid not in node.pods or pod.uid in releasing for pod in pods)
 
     def __iter__(self) -> Iterator[RunningGroup]:
         return iter(self.groups.values())
@@ -194,6 +111,24 @@ class RunningGroups:
     def pods(self) -> list[RunningPod]:
         """In the order in which they are taken."""
         return sorted((pod for group in self for pod in group.pods), key=lambda pod: pod.order)
+
+    @property
+    def queues(self) -> dict[QueueName, int]:
+        """Queues with victims, and the lowest priority of their groups."""
+        if self._queues is None:
+            found: dict[QueueName, int] = {}
+            for group in self:
+                found[group.queue] = min(group.level.group, found.get(group.queue, group.level.group))
+            self._queues = found
+        return self._queues
+
+    @property
+    def smallest_movable(self) -> tuple[int, ...]:
+        """Of each resource the least that a pod holds which can be moved."""
+        if self._smallest is None:
+            amounts = [pod.amounts for pod in self._ages.pods.values() if pod.movable]
+            self._smallest = tuple(min((each[n] for each in amounts if each[n]), default=_ENDLESS) for n in range(3))
+        return self._smallest
 
     def with_whole_groups(self, pods: Iterable[RunningPod]) -> tuple[RunningPod, ...]:
         """These pods, and with each group that they break all of its pods."""
@@ -212,6 +147,7 @@ class RunningGroups:
         for pod in gone.values():
             groups.setdefault(pod.group.key, []).append(pod.uid)
         for key, uids in groups.items():
+            self._taken.setdefault(key, set()).update(uids)
             group = self.groups[key]
             if group.take_out(uids):
                 nodes.update(pod.node for pod in group.members.values())
@@ -221,43 +157,177 @@ class RunningGroups:
             left = [pod for pod in self.on_node[node] if pod.uid not in gone]
             self.on_node[node] = sorted(left, key=lambda pod: pod.order)
 
+    # Changes of the fleet
 
-def amounts_of(pods: Iterable[RunningPod]) -> Amounts:
-    total = NOTHING
-    for pod in pods:
-        total = total.plus(pod.amounts)
-    return total
+    def _catch_up(self) -> None:
+        for _ in self._parts(_ENDLESS, _ENDLESS):
+            pass
+
+    def _parts(self, pods: int, nodes: int) -> Iterator[None]:
+        """Look at what has changed, read groups again, then put the pods of nodes in order: about so many at a time."""
+        changed = self.fleet.log.since(self._position)
+        self._unseen.update({*self._seen, *self.fleet.nodes} if changed is None else changed)
+        self._position = self.fleet.log.end
+        while self._unseen:
+            for name in list(islice(self._unseen, nodes)):
+                self._unseen.discard(name)
+                self._look_at(name)
+            yield
+        self._look_at_groups()
+        while self._changes:
+            self._renew(pods, nodes)
+            yield
+
+    def _look_at(self, name: NodeName) -> None:
+        node, releasing, charge = self.fleet.nodes.get(name), self.fleet.releasing, self.fleet.accounts.charge
+        pods = node.pods if node is not None else {}
+        now = {uid: _Seen(request, name, uid in releasing, charge(uid)) for uid, request in pods.items()}
+        before = self._seen.get(name, {})
+        if now == before:
+            return
+        for uid, state in before.items():
+            if now.get(uid) != state:
+                self._see(uid, state, gone=True)
+        for uid, state in now.items():
+            if before.get(uid) != state:
+                self._see(uid, state)
+        if now:
+            self._seen[name] = now
+        else:
+            del self._seen[name]
+        self._changes.nodes[name] = None
+
+    def _see(self, uid: PodUID, state: _Seen, *, gone: bool = False) -> None:
+        key = state.request.group_key
+        changed = self._changes.groups.get(key)
+        if changed is None:
+            self._changes.groups[key] = {uid}
+        else:
+            changed.add(uid)
+        pods = self._groups.setdefault(key, {})
+        if not gone:
+            pods[uid] = state
+        elif uid in pods and pods[uid].node == state.node:  # it may have been seen elsewhere meanwhile
+            del pods[uid]
+            if not pods:
+                del self._groups[key]
+
+    def _look_at_groups(self) -> None:
+        groups = self._changes.groups
+        for key, uids in self._taken.items():
+            groups.setdefault(key, set()).update(uids)
+        self._taken.clear()
+        known, tree = self.fleet.gangs, self.fleet.accounts.tree
+        moved, self._tree = self._tree is not tree, tree
+        for key, group in self.groups.items():
+            if known.get(key) is not group.told or (moved and self._priority(group.queue) != group.level.queue):
+                groups.setdefault(key, set())
+
+    def _renew(self, pods: int, nodes: int) -> None:
+        groups, gone, fresh = [], list[RunningPod](), list[RunningPod]()
+        changes = self._changes
+        while changes.groups and pods > 0:
+            key, uids = changes.groups.popitem()
+            reading = self._read(key, uids)
+            gone += reading.gone
+            fresh += reading.fresh
+            pods -= len(uids) + len(reading.fresh)
+            if reading.group is not None:
+                groups.append(reading.group)
+        self._ages.change(gone, fresh)
+        changes.nodes.update((pod.node, None) for each in (gone, fresh) for pod in each)
+        for group in groups:
+            changes.nodes.update((pod.node, None) for pod in group.order())
+        if not changes.groups:
+            for name in list(islice(changes.nodes, nodes)):
+                del changes.nodes[name]
+                self._put_in_order(name)
+        self._queues = self._smallest = None
+        self._begin_anew()
+
+    def _read(self, key: str, uids: Collection[PodUID]) -> _Reading:
+        """A group as its pods were seen. Only these of them may have changed."""
+        known, ages = self.groups.pop(key, None), self._ages.pods
+        members = dict(known.members) if known is not None else {}
+        before = dict(members)
+        for uid in uids:
+            members.pop(uid, None)
+            pod = ages.get(uid)
+            if pod is not None and pod.group.key == key:
+                before[uid] = pod  # it may have been taken out
+        seen = self._groups.get(key, {})
+        found = _victims(seen[uid] for uid in (uids if known is not None else seen) if uid in seen)
+        if found is None or not (members or found):
+            return _Reading(None, before.values(), ())
+        group = self._described(key, members, found)
+        if known is not None and (known.gang.created, known.level) == (group.gang.created, group.level):
+            known.told, known.gang, known.queue = group.told, group.gang, group.queue
+            group = known
+        else:
+            found += [seen[uid] for uid in members]
+            members = {}
+        fresh = []
+        for request, node, _, charge in found:
+            uid = request.uid
+            amounts = charge.amounts if charge is not None else NOTHING
+            pod = before.get(uid)
+            if (
+                pod is None
+                or pod.group is not group
+                or (pod.request, pod.node, pod.amounts) != (request, node, amounts)
+            ):
+                pod = RunningPod(request, node, amounts, group, uid, birth(group.gang, request))
+                fresh.append(pod)
+            members[uid] = pod
+        group.members = members
+        self.groups[key] = group
+        maybe = uids if group is known else before
+        gone = [pod for uid in maybe if (pod := before.get(uid)) is not None and members.get(uid) is not pod]
+        return _Reading(group, gone, fresh)
+
+    def _described(self, key: str, members: dict[PodUID, RunningPod], found: list[_Seen]) -> RunningGroup:
+        """What is known of the group that has these pods. The last of the members is the oldest of them."""
+        requests = [each.request for each in found]
+        if members:
+            requests.append(next(reversed(members.values())).request)
+        first = requests[0] if len(requests) == 1 else min(requests, key=gangs.age)
+        top = first.effective_priority
+        if len(requests) > 1 or members:
+            requests += [pod.request for pod in members.values()]
+            top = max(request.effective_priority for request in requests)
+        told = self.fleet.gangs.get(key)
+        gang = told or self.fleet.gang_of(first)
+        return RunningGroup(told, gang, first.queue, Level(self._priority(first.queue), top))
+
+    def _put_in_order(self, name: NodeName) -> None:
+        found: list[RunningPod] = []
+        for uid, state in self._seen.get(name, {}).items():
+            group = self.groups.get(state.request.group_key)
+            pod = group.members.get(uid) if group is not None else None
+            if pod is not None:
+                found.append(pod)
+        if found:
+            self.on_node[name] = sorted(found, key=lambda pod: pod.order)
+        else:
+            self.on_node.pop(name, None)
+
+    def _priority(self, queue: QueueName) -> int:
+        found = self.fleet.accounts.tree.queues.get(queue)
+        return found.priority if found is not None else DEFAULT_PRIORITY
+
+    def _begin_anew(self) -> None:
+        self.generation += 1
+        self.options.clear()
 
 
-def _birth(pod: RunningPod) -> tuple[str, str, str, str, str]:
-    """Of its group, then its own; names settle the rest, since the key of a single pod is its uid."""
-    gang, request = pod.group.gang, pod.request
-    name = request.key if gang.key == pod.uid else gang.key
-    return gang.created, name, request.created, request.name, pod.uid
-
-
-def _group(fleet: Fleet, key: str, uids: Iterable[PodUID]) -> RunningGroup | None:
-    """None if it must not be evicted: not ours, not preemptible, or on its way out already."""
-    found: list[tuple[Request, NodeName]] = []
-    for uid in uids:
-        node = fleet.pod_nodes[uid]
-        request = fleet.nodes[node].pods[uid]
+def _victims(seen: Iterable[_Seen]) -> list[_Seen] | None:
+    """Those of these pods of a group that could be evicted; None if one forbids that for all: it is not ours, or not
+    preemptible."""
+    found = []
+    for state in seen:
+        request = state.request
         if request.scheduler_name not in names.OUR_SCHEDULERS or not request.preemptible:
             return None
-        if uid not in fleet.releasing:
-            found.append((request, node))
-    if not found:
-        return None
-    first = found[0][0]
-    queue = fleet.accounts.tree.queues.get(first.queue)
-    level = Level(
-        queue.priority if queue is not None else DEFAULT_PRIORITY,
-        max(request.effective_priority for request, _ in found),
-    )
-    group = RunningGroup(fleet.gangs.get(key) or fleet.gang_of(first), first.queue, level)
-    charged = ((fleet.accounts.charge(request.uid), request, node) for request, node in found)
-    group.members = {
-        request.uid: RunningPod(request, node, charge.amounts if charge is not None else NOTHING, group, request.uid)
-        for charge, request, node in charged
-    }
-    return group
+        if not state.releasing:
+            found.append(state)
+    return found

@@ -20,7 +20,8 @@ from apportion.core.evictions import plans, trials
 from apportion.core.evictions.node_options import Chosen, NodeOptions, Option
 from apportion.core.evictions.plans import Placements, Plan, Pods
 from apportion.core.evictions.rules import Extent, Rules, Taker
-from apportion.core.evictions.running_groups import RunningGroups, RunningPod, amounts_of
+from apportion.core.evictions.running_group import RunningPod, amounts_of
+from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
 from apportion.core.placement.node_placement import NodePlacement
 from apportion.core.placement.selection import best_placement

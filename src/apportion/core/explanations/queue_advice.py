@@ -7,14 +7,15 @@ Worked out in steps, like explanations; nothing remains in the fleet between two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from dataclasses import replace
 
 from apportion.core import equivalence, group_decision, refusals
 from apportion.core.evictions import room
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.rules import Extent, Taker
-from apportion.core.evictions.running_groups import RunningGroup, RunningGroups, RunningPod
+from apportion.core.evictions.running_group import RunningGroup, RunningPod
+from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.evictions.search import Search
 from apportion.core.evictions.trials import trial
 from apportion.core.explanations import empty_cluster, explanation, queue_reasons, quota_remedies, remedies
@@ -38,7 +39,7 @@ _OF_POD = {remedies.SMALLER, remedies.MODEL}
 
 
 class QueueAdvice:
-    """`running` gives the groups that run, as they are now."""
+    """`running` gives the groups that run, as they are now; `prepare` does most of the work for that, in steps."""
 
     def __init__(
         self,
@@ -47,9 +48,11 @@ class QueueAdvice:
         entitlements: Entitlements,
         running: Callable[[], RunningGroups],
         consolidation: Consolidation = Consolidation.GPUS,
+        *,
+        prepare: Callable[[], Iterator[None]] = lambda: iter(()),
     ) -> None:
         self._fleet, self._policy, self._consolidation = fleet, policy, consolidation
-        self._entitlements, self._running = entitlements, running
+        self._entitlements, self._running, self._prepare = entitlements, running, prepare
         self._inventory = fleet.inventory
         self._never: dict[Hashable, str] = {}  # by class: why it can never be scheduled
 
@@ -76,7 +79,8 @@ class QueueAdvice:
         if refusal.detail or refusal.code is Code.NOT_PLACED:
             return refusal
         refusal = _about(group, refusal)
-        where = standing(self._fleet, group, self._entitlements.update(), self._running)
+        yield from self._prepare()
+        where = yield from standing(self._fleet, group, self._entitlements.update(), self._running)
         yield
         remedy = refusal.remedy if len(group.members) == 1 else (yield from self._verified(group, refusal))
         if tried and not _cheaper_than_quota(remedy):

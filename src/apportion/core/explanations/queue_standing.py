@@ -1,8 +1,8 @@
-"""Where the queue of a group without a place stands, and why no room is reclaimed for it."""
+"""Where the queue of a group without a place stands, and why no room is reclaimed for it. Worked out in steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator
 
 from apportion.apis import names
 from apportion.apis.identities import QueueName
@@ -16,8 +16,12 @@ from apportion.core.queues.shares import Shares
 from apportion.core.queues.tree import QueueTree
 from apportion.core.refusals import NoReclaim, Standing
 
+_PODS_PER_STEP = 500
 
-def standing(fleet: Fleet, group: Group, shares: Shares, running: Callable[[], RunningGroups]) -> Standing | None:
+
+def standing(
+    fleet: Fleet, group: Group, shares: Shares, running: Callable[[], RunningGroups]
+) -> Generator[None, None, Standing | None]:
     """None if there are no other queues, or if the group asks for nothing that queues share."""
     accounts, name = fleet.accounts, group.members[0].queue
     tree = accounts.tree
@@ -35,7 +39,7 @@ def standing(fleet: Fleet, group: Group, shares: Shares, running: Callable[[], R
     else:
         rules = Reclaim(accounts, shares, Taker(group.key, name, group.priority, need), running())
         above = tuple(each for each in tree.queues if each != name and _takes_from(fleet, rules, each, number))
-        counts, others = _protected(fleet, rules, running(), above, number)
+        counts, others = yield from _protected(fleet, rules, running(), above, number)
         protected = tuple((what, count) for what, count in counts.items() if count)
         why = NoReclaim.NOBODY_ABOVE if not above else NoReclaim.NO_ROOM if others else NoReclaim.PROTECTED
     return Standing(
@@ -66,33 +70,47 @@ def _takes_from(fleet: Fleet, rules: Reclaim, queue: QueueName, number: int) -> 
 
 def _protected(
     fleet: Fleet, rules: Reclaim, running: RunningGroups, queues: Collection[QueueName], number: int
-) -> tuple[dict[str, int], int]:
+) -> Generator[None, None, tuple[dict[str, int], int]]:
     """Pods of these queues that must not be evicted, by what protects them; and how many others there are."""
-    fixed = sum(1 for _ in _fixed(fleet, queues, number)) if queues else 0
-    young = under_budget = others = 0
-    for group in running:
+    fixed = (yield from _fixed(fleet, queues, number)) if queues else 0
+    young = under_budget = others = looked = 0
+    for group in list(running):
         if group.queue not in queues:
             continue
         pods = [pod for pod in group.pods if pod.amounts[number] > 0]
         if rules.allows(group) is Extent.NOTHING:
             young += len(pods)
             continue
-        allowed = [pod for pod in pods if running.budgets.allow(each.uid for each in group.taken({pod.uid}))]
-        under_budget += len(pods) - len(allowed)
-        others += len(allowed)
+        others += len(pods)
+        for pod in pods if running.budgets.exist else ():
+            if not running.budgets.allow(each.uid for each in group.taken({pod.uid})):
+                under_budget += 1
+            looked += 1
+            if looked % _PODS_PER_STEP == 0:
+                yield
+        looked += 1
+        if looked % _PODS_PER_STEP == 0:
+            yield
     counts = {
         "not preemptible": fixed,
         "under a disruption budget that allows no eviction": under_budget,
         "within their minimum runtime": young,
     }
-    return counts, others
+    return counts, others - under_budget
 
 
-def _fixed(fleet: Fleet, queues: Collection[QueueName], number: int) -> Iterator[str]:
-    for uid, node in fleet.pod_nodes.items():
+def _fixed(fleet: Fleet, queues: Collection[QueueName], number: int) -> Generator[None, None, int]:
+    """How many pods of these queues are not preemptible."""
+    found = 0
+    for looked, uid in enumerate(list(fleet.pod_nodes), 1):
+        if looked % _PODS_PER_STEP == 0:
+            yield
+        node = fleet.pod_nodes.get(uid)
+        if node is None:
+            continue  # it ended meanwhile
         request = fleet.nodes[node].pods[uid]
-        if request.queue not in queues or request.preemptible or request.scheduler_name not in names.OUR_SCHEDULERS:
+        if request.preemptible or request.queue not in queues or request.scheduler_name not in names.OUR_SCHEDULERS:
             continue
         charge = fleet.accounts.charge(uid)
-        if charge is not None and charge.amounts[number] > 0:
-            yield uid
+        found += charge is not None and charge.amounts[number] > 0
+    return found
