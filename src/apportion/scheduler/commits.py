@@ -24,7 +24,7 @@ from apportion.apis.kinds import ALLOCATION_CLAIMS
 from apportion.apis.request import Request
 from apportion.cluster import errors
 from apportion.cluster.client import Client
-from apportion.core.operations import Bind, BindShare, ClaimSlice, Evict, ObjectRef, Operation, Reserve
+from apportion.core.operations import Bind, BindShare, ClaimSlice, Evict, ObjectRef, Operation
 from apportion.core.statement import Statement, events_before
 from apportion.scheduler import metrics
 from apportion.scheduler.place_notes import PlaceNotes
@@ -148,12 +148,12 @@ class Committer:
         check((operation,), self._writers)
         return await self._writers[type(operation)].exists(operation)
 
-    async def withdraw(self, reserved: Iterable[Reserve]) -> None:
+    async def withdraw(self, nominations: Iterable[tuple[Request, NodeName]]) -> None:
         """Take the names of nodes off pods whose reservation has ended."""
-        for operation in reserved:
+        for request, node in nominations:
             self._check()
             with suppress(errors.ClusterError):  # it says nothing any more once the pod is bound
-                await self._nominations.withdraw(operation)
+                await self._nominations.withdraw(request, node)
 
     async def release(self, claims: list[AllocationClaim]) -> None:
         """Ask for claims to be removed; their node's agent takes the finalizer off."""

@@ -37,7 +37,7 @@ from apportion.scheduler.events import Reporter
 from apportion.scheduler.evictions import Evictions
 from apportion.scheduler.explanations import Explanations
 from apportion.scheduler.place_notes import PlaceNotes
-from apportion.scheduler.reservations import Reservations
+from apportion.scheduler.reservations import Reservations, UnusedNominations
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class Cycles:
         self._failure: BaseException | None = None
         self.entitlements = Entitlements(view.fleet)
         self._reservations = Reservations(view, policy, now)
+        self._nominations = UnusedNominations(view, committer, now)
         self._evictions = Evictions(
             view,
             backlog,
@@ -149,7 +150,8 @@ class Cycles:
     async def _wait(self) -> None:
         """For a change (and a moment more, since changes come in bursts) or for the time of a retry."""
         while not self._changed.is_set():
-            patience = min(self._until(self._backlog.next_time()), self._until(self._reservations.next_time()))
+            clocks = (self._backlog, self._reservations, self._nominations)
+            patience = min(self._until(each.next_time()) for each in clocks)
             idle = self._until(self._explanations.due)
             if patience <= 0:
                 return
@@ -175,6 +177,7 @@ class Cycles:
             log.debug("cycle: %d changes, %d groups to decide", len(changes), len(taken))
             with metrics.CYCLE_SECONDS.time():
                 await self._decide_all(taken)
+        await self._nominations.withdraw()
         for stage in Stage:
             metrics.PENDING.labels(stage.name.lower()).set(self._backlog.count(stage))
 

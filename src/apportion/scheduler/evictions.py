@@ -164,7 +164,7 @@ class Evictions:
         log.warning("room for %s could not be made: %s", statement.group.name, result.reason)
         self._remember_refused(result)
         reserved = [operation for operation in statement.operations if isinstance(operation, Reserve)]
-        await self._committer.withdraw(reserved)
+        await self._committer.withdraw((each.request, each.reservation.node) for each in reserved)
         self._view.assumptions.undo(
             statement, {ref for ref in result.existing if ref.kind is not ObjectKind.NOMINATION}
         )

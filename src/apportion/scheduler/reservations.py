@@ -23,12 +23,15 @@ from apportion.core.policies import Policy
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
+from apportion.scheduler.commits import Committer
 from apportion.view import kept_places
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
 
 OTHER_LEADER_SECONDS = 5.0  # for somebody else to do what it has written down
+UNUSED_SECONDS = 2 * OTHER_LEADER_SECONDS  # that a nomination outlasts its place
+WITHDRAWN_AT_ONCE = 20  # nominations; the cycle waits for it, so that nobody is nominated meanwhile
 
 
 class Reservations:
@@ -154,6 +157,43 @@ class Reservations:
         if reservation is not None:
             self._view.fleet.release_reservation(key)
             self._view.changes.note(Happened.POD_GONE, reservation.node)
+
+
+class UnusedNominations:
+    """Nominated nodes of pods for which nothing is reserved any more.
+
+    A place can be lost, or the queue is no longer entitled to it. The name of the node stays on the pod for a while, so
+    that a leader that takes over plans for the pod first. After that it would only mislead: people, kube-scheduler,
+    which keeps room for nominated pods, and the next leader, which would reserve the place out of turn.
+    """
+
+    def __init__(self, view: View, committer: Committer, now: Callable[[], float]) -> None:
+        self._view, self._committer, self._now = view, committer, now
+        self._since: dict[tuple[PodUID, NodeName], float] = {}
+
+    async def withdraw(self) -> None:
+        now = self._now()
+        unused = {(request.uid, node): request for request, node in self._unused()}
+        self._since = {key: self._since.get(key, now) for key in unused}
+        due = [key for key, since in self._since.items() if now - since >= UNUSED_SECONDS][:WITHDRAWN_AT_ONCE]
+        if due:
+            await self._committer.withdraw([(unused[key], key[1]) for key in due])
+        for key in due:
+            self._since[key] = now  # until the cluster shows it
+
+    def next_time(self) -> float | None:
+        return min(self._since.values()) + UNUSED_SECONDS if self._since else None
+
+    def _unused(self) -> Iterator[tuple[Request, NodeName]]:
+        fleet = self._view.fleet
+        for uid, node in self._view.pods.nominated.items():
+            waiting = self._view.waiting.get(uid)
+            request = waiting.reading.request if waiting is not None and not waiting.held else None
+            if request is None or uid in fleet.pod_nodes:
+                continue
+            reservation = fleet.reservations.get(nominations.reservation_key(request, request.group_key))
+            if reservation is None or reservation.node != node:
+                yield request, node
 
 
 def _reserved(statement: Statement) -> Iterator[Reservation]:

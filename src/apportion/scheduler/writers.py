@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from apportion.apis import names
 from apportion.apis.custom_resources.claims import AllocationClaim, PodReference, new_claim
 from apportion.apis.errors import LedgerError
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.kinds import ALLOCATION_CLAIMS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
@@ -222,9 +222,9 @@ class NominationWriter:
         pod = await pod_of(self._client, operation.request)
         return pod is not None and pod.status.nominated_node_name == operation.node
 
-    async def withdraw(self, operation: Reserve) -> None:
+    async def withdraw(self, request: Request, node: NodeName) -> None:
         """Raises Invalid if there is another one by now."""
-        await self._replace(operation.request, operation.node, "")
+        await self._replace(request, node, "")
 
     async def _replace(self, request: Request, before: str, after: str) -> None:
         path = "/status/nominatedNodeName"

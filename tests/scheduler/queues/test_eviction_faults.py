@@ -11,7 +11,7 @@ import pytest
 from apportion.apis import kinds
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
-from apportion.scheduler import leader
+from apportion.scheduler import leader, reservations
 from apportion.view import kept_places
 from tests.scheduler.cluster import ApiCluster, scheduling, until
 from tests.scheduler.queues.workloads import NAMESPACE, Life, clear, gpu_node, gpu_pod, queue, running
@@ -258,3 +258,29 @@ async def test_q06_nobody_is_evicted_for_a_pod_that_needs_no_place_any_more(wipe
         if how == "deleted":
             await cluster.bound("next")
             assert len(life.evicted) == 1
+
+
+async def test_q06_a_nominated_node_whose_place_is_lost_is_taken_off_the_pod(
+    wiped: ApiCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the place is reserved, it stays."""
+    cluster = wiped
+    monkeypatch.setattr(reservations, "UNUSED_SECONDS", 1.0)
+    await queue(cluster, "a", quota=0)
+    await queue(cluster, "b", quota=1)
+    await gpu_node(cluster, "n1", 1)
+    await running(cluster, "victim", "a", "n1")
+
+    async def nominated() -> bool:
+        return (await cluster.get("taker")).status.nominated_node_name == "n1"
+
+    async def not_nominated() -> bool:
+        return not await nominated()
+
+    async with Life(cluster, keep={"victim"}).going_on(), scheduling(cluster):
+        await gpu_pod(cluster, "taker", "b")
+        await until(nominated)
+        await asyncio.sleep(1.5)
+        assert await nominated()
+        await cluster.client.delete(kinds.NODES, "n1")
+        await until(not_nominated, within=10)
