@@ -25,6 +25,8 @@ GPUS = [
 ]
 CONFIG = {"mig-configs": {"selected": [{"devices": [0, 1], "mig-devices": {"2g.20gb": 3, "1g.10gb": 1}}]}}
 
+QUEUES = "/apis/scheduling.run.ai/v2/queues"
+
 Json = dict[str, Any]
 
 
@@ -105,14 +107,51 @@ def test_f02_a_live_change_waits_for_pods_on_a_real_kubelet(laid_out: Installed,
     until(lambda: offered(laid_out, MEDIUM) == "6", "back again", within=60)
 
 
-def start(planes: Installed, namespace: str, name: str, limits: dict[str, int]) -> None:
+@pytest.fixture
+def queue(laid_out: Installed) -> Iterator[str]:
+    body = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "mixed"}}
+    laid_out.api.create(QUEUES, body | {"spec": {"resources": {"gpu": {"quota": 0}}}})
+    yield "mixed"
+    laid_out.api.delete(f"{QUEUES}/mixed")
+
+
+def test_q08_a_queue_mixes_all_kinds_of_devices_and_loses_what_others_hold(
+    laid_out: Installed, namespace: str, queue: str
+) -> None:
+    def status(**wanted: str) -> None:
+        def said() -> bool:
+            found = laid_out.api.get(f"{QUEUES}/{queue}").get("status", {})
+            return {field: found.get(field, {}).get("nvidia.com/gpu") for field in wanted} == wanted
+
+        until(said, f"the queue says {wanted}", within=60)
+
+    pods = {"whole": {"nvidia.com/gpu": 1}, "static": {MEDIUM: 1}, "dynamic": {"nvidia.com/mig-2g.10gb": 1}}
+    for name, limits in pods.items():
+        start(laid_out, namespace, name, limits, queue=queue)
+    for name in pods:
+        printed(laid_out, namespace, name)
+    status(allocated=f"{1000 + 250 + 250}m", fairShare="1500m")
+    start(laid_out, namespace, "greedy", {"nvidia.com/gpu": 8}, queue=queue)
+    status(allocated="1500m", requested="9500m", fairShare="4")
+    laid_out.kubectl("delete", "pod", "-n", namespace, "whole")
+    start(laid_out, namespace, "foreign", pods["whole"])
+    printed(laid_out, namespace, "foreign")
+    status(allocated="500m", requested="8500m", fairShare="3")
+    laid_out.kubectl("delete", "pod", "-n", namespace, "foreign")
+    status(allocated="500m", fairShare="4")
+
+
+def start(planes: Installed, namespace: str, name: str, limits: dict[str, int], queue: str = "") -> None:
+    """For kube-scheduler, or for ours in a queue."""
     container = {
         "name": "main",
         "image": "busybox:1.36",
         "command": ["sh", "-c", f"{LOOK}; {WAIT}"],
         "resources": {"limits": {key: str(value) for key, value in limits.items()}},
     }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+    ours: Json = {"schedulerName": "kai-scheduler"} if queue else {}
+    metadata = {"name": name, "labels": {"kai.scheduler/queue": queue} if queue else {}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **ours}}
     planes.cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
 
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apportion.apis import kinds, names
-from apportion.cluster import clock
+from apportion.cluster import clock, errors
 from apportion.cluster.transport import HttpRequest, Response
 from tests.builders import groups
-from tests.scheduler.cluster import scheduling, until
+from tests.scheduler.cluster import ApiCluster, scheduling, until
 from tests.scheduler.groups.gangs import Gangs, Json
 from tests.scheduler.test_crashes import Onwards, Proxy
 
@@ -164,6 +164,57 @@ async def test_q09_a_gang_of_an_owner_is_evicted_too(gangs: Gangs) -> None:
         await leaving(gangs, "train-0")
         made = await gangs.pod_group(2)
         await gangs.event("PodGroup", made["metadata"]["name"], "StaleJob", "1 of at least 2 pods run")
+
+
+async def without_pod_groups(gangs: Gangs) -> None:
+    """As on a cluster where the kind is not installed."""
+    name = f"{kinds.POD_GROUPS.plural}.{kinds.POD_GROUPS.group}"
+    await gangs.client.delete(kinds.CUSTOM_RESOURCE_DEFINITIONS, name)
+
+    async def gone() -> bool:
+        try:
+            await gangs.client.list(kinds.POD_GROUPS)
+        except errors.NotFound:
+            return True
+        return False
+
+    await until(gone)
+
+
+async def test_q09_without_podgroups_a_gang_of_an_owner_is_evicted_too(cluster: ApiCluster) -> None:
+    gangs = Gangs(cluster)
+    await gangs.install()
+    await without_pod_groups(gangs)
+    await cluster.node("n1", gpus=4, mig=0, resources={names.NVIDIA_GPU: "4"})
+    async with scheduling(cluster, stale_group_seconds=4):
+        await gangs.gang("train", 2)
+        await gangs.gang("done", 2)
+        await cluster.bound("train-0", "train-1", "done-0", "done-1")
+        await cluster.set_phase("done-1", "Succeeded")
+        await cluster.delete("train-1")
+        await gangs.pass_time(2)
+        assert not (await cluster.get("train-0")).metadata.deleting
+        await leaving(gangs, "train-0")
+        await gangs.event("Pod", "train-0", "Evicted", "below its minimum for 4 s: 1 of at least 2 pods run")
+        await gangs.pass_time(3)
+        assert not (await cluster.get("done-0")).metadata.deleting, "its pods have begun to finish"
+
+
+async def test_q09_without_podgroups_a_gang_that_is_complete_again_stays(cluster: ApiCluster) -> None:
+    gangs = Gangs(cluster)
+    await gangs.install()
+    await without_pod_groups(gangs)
+    await cluster.node("n1", gpus=2, mig=0, resources={names.NVIDIA_GPU: "2"})
+    async with scheduling(cluster, stale_group_seconds=4):
+        owner = await gangs.gang("train", 2)
+        await cluster.bound("train-0", "train-1")
+        for number in range(2):
+            await cluster.delete("train-1")
+            await gangs.pass_time(2)
+            await gangs.pod("train-1", owner)
+            await cluster.bound("train-1")
+            await gangs.pass_time(2)
+            assert not (await cluster.get("train-0")).metadata.deleting, number
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from apportion.apis.request import Request
 from apportion.core.fleet import Fleet
@@ -14,14 +15,19 @@ from apportion.core.statement import Statement
 NEVER = -1
 
 
-def evictions(fleet: Fleet, now: int, grace: int) -> list[Statement]:
-    """For each group that is below its minimum since `grace` seconds or longer. Nothing is applied to the fleet."""
+def evictions(
+    fleet: Fleet, now: int, grace: int, observed: Mapping[str, int] = MappingProxyType({})
+) -> list[Statement]:
+    """For each group that is below its minimum since `grace` seconds or longer. Nothing is applied to the fleet.
+    `observed` is since when groups are that have no PodGroup which says it."""
     if grace == NEVER:
         return []
     return [
         Statement(Group.of(*pods, key=gang.key), tuple(_evictions(fleet, gang, pods, grace)))
         for key, gang in sorted(fleet.gangs.items())
-        if gang.below_since is not None and now - gang.below_since >= grace and (pods := below_minimum(fleet, key))
+        if (since := observed.get(key) if gang.below_since is None else gang.below_since) is not None
+        and now - since >= grace
+        and (pods := below_minimum(fleet, key))
     ]
 
 

@@ -1,5 +1,8 @@
 """Evicts groups that stay below their minimum, so that they can start again whole. Rule Q09.
 
+Since when that is so stands in the status of the PodGroup. For groups without one (its kind is not installed, or it
+cannot be created) each leader remembers since when it has seen it.
+
 Evictions go through the Eviction API. What a disruption budget forbids is tried again later.
 """
 
@@ -20,6 +23,7 @@ from apportion.scheduler.commits import CommitResult, Committer, carried_out
 from apportion.scheduler.events import Reporter
 from apportion.scheduler.groups import statuses
 from apportion.scheduler.groups.group_pods import GroupPods
+from apportion.scheduler.groups.status_content import SETTLE_SECONDS
 from apportion.view.view import View
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,9 @@ class StaleGroups:
         self._committer, self._reporter, self._recorder = committer, reporter, recorder
         self._grace, self._holds, self._now = grace, holds, now
         self._not_before: dict[str, float] = {}
+        self._changed: set[str] = set()
+        self._below_since: dict[str, int] = {}  # groups without a PodGroup
+        view.groups.on_change(self._changed.add)
 
     async def run(self) -> None:
         """Work until cancelled; the informers must have synced."""
@@ -55,17 +62,43 @@ class StaleGroups:
             await asyncio.sleep(LOOK_SECONDS)
             now = self._now()
             self._not_before = {key: at for key, at in self._not_before.items() if at > now}
-            for statement in stale_groups.evictions(self._view.fleet, int(time.time()), self._grace):
+            today = int(time.time())
+            for statement in stale_groups.evictions(self._view.fleet, today, self._grace, self._observed(today)):
                 if self._holds() and statement.group.key not in self._not_before and self._is_stale(statement):
                     await self._evict(statement)
+
+    def _observed(self, today: int) -> dict[str, int]:
+        """Since when groups without a PodGroup are below their minimum; those that are for a moment are not in it."""
+        for key in self._changed:
+            below = key in self._view.fleet.gangs and stale_groups.below_minimum(self._view.fleet, key)
+            if not below:
+                self._below_since.pop(key, None)
+            elif self._pods.group(key) is None:
+                self._below_since.setdefault(key, today)
+        self._changed.clear()
+        for key in [key for key in self._below_since if self._pods.group(key) is not None]:
+            del self._below_since[key]
+        return {key: since for key, since in self._below_since.items() if today - since >= SETTLE_SECONDS}
 
     def _is_stale(self, statement: Statement) -> bool:
         """Not if its pods have begun to finish, if its missing pods have places that are being cleared for them, or if
         something has changed while other groups were evicted."""
         key, fleet = statement.group.key, self._view.fleet
-        finishing = any(pod.status.phase == SUCCEEDED for pod in self._pods.of(key))
         same = key in fleet.gangs and stale_groups.below_minimum(fleet, key) == list(statement.group.members)
-        return same and not finishing and not fleet.reserves_for(key)
+        return same and not fleet.reserves_for(key) and not self._finishes(key)
+
+    def _finishes(self, key: str) -> bool:
+        if any(pod.status.phase == SUCCEEDED for pod in self._pods.of(key)):
+            return True
+        if key not in self._below_since:
+            return False
+        # Without a PodGroup pods name none, so those that have ended are found by their owners alone.
+        groups = self._view.groups
+        ended = (groups.read(pod).reading.request for pod in self._view.pods if pod.status.phase == SUCCEEDED)
+        if any(request is not None and request.group_key == key for request in ended):
+            self._not_before[key] = self._now() + RETRY_SECONDS
+            return True
+        return False
 
     async def _evict(self, statement: Statement) -> None:
         try:
