@@ -78,6 +78,6 @@ class PlaceNotes:
                 await self._client.patch(CONFIG_MAPS, names.PLACE_NOTES, patch, namespace=self._namespace)
 
 
-def _places(operation: KeepPlaces) -> tuple[tuple[PodUID, Reservation], ...]:
-    moved = (request.uid for request in operation.moved)
-    return tuple(zip(moved, operation.reservations, strict=True))
+def _places(operation: KeepPlaces) -> tuple[tuple[PodUID, str, Reservation], ...]:
+    pairs = zip(operation.moved, operation.reservations, strict=True)
+    return tuple((request.uid, request.created, reservation) for request, reservation in pairs)

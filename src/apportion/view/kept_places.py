@@ -26,7 +26,7 @@ class Note(msgspec.Struct, frozen=True):
 
     since: int
     until: int
-    places: tuple[tuple[PodUID, Reservation], ...]
+    places: tuple[tuple[PodUID, str, Reservation], ...]  # of each pod that is moved, with the date of its creation
 
     def left(self, today: float) -> list[tuple[KeptPlace, float]]:
         """Its places, each with the seconds for which it is kept; nothing if the time is over."""
@@ -34,7 +34,7 @@ class Note(msgspec.Struct, frozen=True):
         if seconds <= 0:
             return []
         since = clock.timestamp_of(self.since)
-        return [(KeptPlace(pod, since, reservation), seconds) for pod, reservation in self.places]
+        return [(KeptPlace(pod, created, since, place), seconds) for pod, created, place in self.places]
 
 
 class _Notes(Wire):

@@ -13,6 +13,7 @@ from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from tests.core.evictions.worlds import World, kept_places, queue, uid
 
+EARLIER = "2026-01-01T00:00:00Z"
 SINCE, BEFORE, LATER = "2026-01-02T00:00:00Z", "2026-01-01T23:59:59Z", "2026-01-02T00:00:01Z"
 
 
@@ -28,7 +29,7 @@ def moved(*, ended: bool = True) -> tuple[World, KeptPlace]:
     statement.undo(world.fleet)
     if ended:
         world.fleet.remove_pod(uid("small"))
-    return world, KeptPlace(uid("small"), SINCE, place)
+    return world, KeptPlace(uid("small"), EARLIER, SINCE, place)
 
 
 def successor(world: World, created: str = LATER, **more: object) -> Group:
@@ -82,9 +83,20 @@ def test_q06_of_two_places_the_one_whose_successor_came_is_not_kept() -> None:
     world, place = moved()
     world.fleet.remove_pod(uid("big"))
     elsewhere = place.reservation._replace(node=NodeName("n1"), key="second")
-    other = KeptPlace(uid("second"), SINCE, elsewhere)
+    other = KeptPlace(uid("second"), EARLIER, SINCE, elsewhere)
     world.run(successor(world).members[0], "n1")
     assert kept(world, other, place) == [place.reservation]
+
+
+def test_q06_of_a_pod_that_was_moved_twice_only_the_last_place_is_kept() -> None:
+    world, place = moved()
+    world.fleet.remove_pod(uid("big"))
+    again = KeptPlace(uid("next"), LATER, LATER, place.reservation._replace(node=NodeName("n1"), key="second"))
+    assert kept(world, place, again) == [again.reservation]
+    for reservation in list(world.fleet.reservations):
+        world.fleet.release_reservation(reservation)
+    world.run(successor(world, created="2026-01-02T00:00:02Z").members[0], "n1")
+    assert kept(world, place, again) == []
 
 
 def test_q06_a_place_that_is_gone_or_taken_is_not_kept() -> None:

@@ -6,18 +6,21 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
+from apportion.apis.placements import SlicePlacement
 from apportion.cli import why
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
 from apportion.core.fleet_facts import Reservation
 from apportion.core.operations import KeepPlaces
+from apportion.core.queues.accounts import Charge
+from apportion.core.queues.amounts import Amounts
 from apportion.scheduler.place_notes import PlaceNotes
 from apportion.view import kept_places
 from tests.builders.pods import pod_request
@@ -32,8 +35,6 @@ Onwards = Callable[[], Awaitable[Response]]
 @pytest.fixture
 async def wiped(each_cluster: ApiCluster) -> Any:
     yield each_cluster
-    with suppress(errors.NotFound):
-        await each_cluster.client.delete(kinds.CONFIG_MAPS, names.PLACE_NOTES, namespace=NAMESPACE)
     await clear(each_cluster)
 
 
@@ -166,7 +167,16 @@ async def test_q06_notes_are_read_until_their_time_is_over_and_removed_with_the_
 
     def keep(name: str) -> KeepPlaces:
         moved = pod_request(f"moved-for-{name}", gpus=1)
-        place = Reservation(f"place-{name}", "n1", moved.resources, owner=f"successor/{name}", after=("x",))
+        place = Reservation(
+            f"place-{name}",
+            "n1",
+            moved.resources,
+            slices=(SlicePlacement("GPU-1", "3g.20gb", 4, 4),),
+            owner=f"successor/{name}",
+            after=("x",),
+            shares=(("GPU-2", 1000),),
+            charge=Charge("q", Amounts(1500, 1, 2), fixed=True),
+        )
         return KeepPlaces(pod_request(name), (moved,), (place,))
 
     first = leader()

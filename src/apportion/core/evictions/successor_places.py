@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from apportion.apis.identities import NodeName, PodUID
+from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.core.evictions import lost_places
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
@@ -13,26 +13,27 @@ from apportion.core.groups import successor_key
 
 
 class KeptPlace(NamedTuple):
-    """`pod` was moved, `since` is when that was planned (a date as Kubernetes writes it)."""
+    """`pod`, which was `created` then, was moved; `since` is when that was planned. Dates are as Kubernetes writes
+    them."""
 
     pod: PodUID
+    created: str
     since: str
     reservation: Reservation
 
 
 def keep_again(fleet: Fleet, written: Iterable[KeptPlace]) -> list[Reservation]:
     """Reserve those that somebody still needs. That is not so if the pod was not evicted after all, if its successor
-    has a node already, or if the place is gone."""
-    open_places = [each for each in written if _moved(fleet, each) and _exists(fleet, each.reservation)]
-    for place in _used(fleet, open_places):
-        open_places.remove(place)
+    had a node already, or if the place is gone."""
+    places = [each for each in written if _moved(fleet, each) and _exists(fleet, each.reservation)]
+    used = _used(fleet, places)
     reserved = []
-    for place in open_places:
-        after = tuple(uid for uid in place.reservation.after if uid in fleet.releasing)
-        reservation = place.reservation._replace(after=after)
-        fleet.reserve(reservation)
-        reserved.append(reservation)
-    lost = {each.key for each in lost_places.lost(fleet)}
+    for place in places:
+        if place.pod not in used:
+            after = tuple(uid for uid in place.reservation.after if uid in fleet.releasing)
+            reserved.append(place.reservation._replace(after=after))
+            fleet.reserve(reserved[-1])
+    lost = {each.key for each in lost_places.lost(fleet)} if reserved else set()
     for key in lost:
         fleet.release_reservation(key)
     return [each for each in reserved if each.key not in lost]
@@ -47,24 +48,39 @@ def _exists(fleet: Fleet, reservation: Reservation) -> bool:
     return node is not None and node.facts is not None
 
 
-def _used(fleet: Fleet, places: list[KeptPlace]) -> list[KeptPlace]:
-    """One place for each pod of the same controller that was created since and has a node: on that node, if any."""
-    by_owner: dict[str, list[KeptPlace]] = {}
+def _used(fleet: Fleet, places: list[KeptPlace]) -> set[PodUID]:
+    """The moved pods whose place was used: each pod of the same controller that was created since and got a node uses
+    one place, on that node if there is one."""
+    by_owner: dict[str, dict[PodUID, KeptPlace]] = {}
     for place in places:
-        by_owner.setdefault(place.reservation.owner, []).append(place)
-    used: list[KeptPlace] = []
-    for owner, node, created in _owned_pods(fleet) if by_owner else ():
-        since = [place for place in by_owner.get(owner, ()) if place.since <= created]
+        by_owner.setdefault(place.reservation.owner, {})[place.pod] = place
+    used: set[PodUID] = set()
+    for pod in (*_moved_again(places), *_bound(fleet)) if places else ():
+        left = by_owner.get(pod.owner, {})
+        since = [each for each in left.values() if each.since <= pod.created and each.pod != pod.uid]
         if since:
-            found = next((place for place in since if place.reservation.node == node), since[0])
-            by_owner[owner].remove(found)
-            used.append(found)
+            found = next((each for each in since if each.reservation.node == pod.node), since[0])
+            del left[found.pod]
+            used.add(found.pod)
     return used
 
 
-def _owned_pods(fleet: Fleet) -> Iterable[tuple[str, NodeName, str]]:
+class _Successor(NamedTuple):
+    uid: PodUID
+    owner: str
+    node: NodeName
+    created: str
+
+
+def _moved_again(places: list[KeptPlace]) -> Iterator[_Successor]:
+    """Pods that were moved can be successors themselves."""
+    for place in sorted(places, key=lambda each: (each.created, each.pod)):
+        yield _Successor(place.pod, place.reservation.owner, NO_NODE, place.created)
+
+
+def _bound(fleet: Fleet) -> Iterator[_Successor]:
     for uid in sorted(fleet.pod_nodes):
         node = fleet.pod_nodes[uid]
         request = fleet.nodes[node].pods[uid]
         if request.owner is not None and uid not in fleet.releasing:
-            yield successor_key(request), node, request.created
+            yield _Successor(uid, successor_key(request), node, request.created)
