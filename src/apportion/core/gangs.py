@@ -62,16 +62,17 @@ def next_members(fleet: Fleet, gang: Gang, waiting: Sequence[Request]) -> NextMe
     if not gang.subgroups:
         bound = (uid for uid in fleet.group_pods.get(gang.key, ()) if uid not in fleet.releasing)
         running = sum(1 for _ in islice(bound, gang.minimum + 1))  # a job may have thousands of them
-        in_all, wanted, minimum = max(0, gang.minimum - running), {}, gang.minimum
+        in_all, minimum = max(0, gang.minimum - running), gang.minimum
+        chosen, missing = tuple(waiting[:in_all]), max(0, in_all - len(waiting))
     else:
         by_subgroup = _running(fleet, gang)
         running = by_subgroup.total()
         in_all = max(0, gang.minimum - running)
         wanted = {each.name: max(0, each.minimum - by_subgroup[each.name]) for each in gang.subgroups}
         minimum = max(gang.minimum, sum(each.minimum for each in gang.subgroups))
-    if not in_all and not any(wanted.values()):
+        chosen, missing = _chosen(waiting, wanted, in_all)
+    if not chosen and not missing:
         return NextMembers(State.ABOVE if running > minimum else State.AT, tuple(waiting[:1]))
-    chosen, missing = _chosen(waiting, wanted, in_all)
     return NextMembers(State.BELOW, () if missing else chosen, missing)
 
 

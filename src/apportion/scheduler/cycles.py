@@ -185,9 +185,10 @@ class Cycles:
         unschedulable: set[Hashable] = set()  # classes without a place: within a cycle a fleet hardly empties
         without_place: list[tuple[Waiting, Group]] = []
         turns = self.entitlements.turns(())
+        until = time.monotonic() + TURN_SECONDS
         for entry in taken:
             self._add_turn(turns, entry)
-        until = time.monotonic() + TURN_SECONDS
+            until = await _others_had_a_turn(until)
         while (turn := turns.next()) is not None:
             waiting = self._backlog.get(turn.group.key)
             if waiting is not None:
@@ -195,9 +196,7 @@ class Cycles:
                 self._go_on(turns, waiting, turn, outcome, unschedulable)
                 if outcome is None or (isinstance(outcome, Refusal) and outcome.code in room.CAN_HELP):
                     without_place.append((waiting, turn.group))
-            if time.monotonic() > until:  # now and then informers and commits get a turn
-                await asyncio.sleep(0)
-                until = time.monotonic() + TURN_SECONDS
+            until = await _others_had_a_turn(until)
         if without_place:
             await self._evictions.make_room(without_place)
 
@@ -389,6 +388,14 @@ class Cycles:
         if not task.cancelled() and task.exception() is not None and self._failure is None:
             self._failure = task.exception()
             self._changed.set()
+
+
+async def _others_had_a_turn(until: float) -> float:
+    """Informers and commits, if that time has come; until when nobody else has one."""
+    if time.monotonic() <= until:
+        return until
+    await asyncio.sleep(0)
+    return time.monotonic() + TURN_SECONDS
 
 
 def _of_volumes(change: Change) -> bool:

@@ -81,6 +81,8 @@ class Leadership:
                 await asyncio.sleep(0.2)
 
     async def _lead_once(self) -> None:
+        gc.unfreeze()  # what an earlier leadership knew
+        gc.collect()
         leader = Leader(self._client, self._election, self._settings, self._recorder)
         self._syncing = True
         async with asyncio.TaskGroup() as group:
@@ -96,8 +98,6 @@ class Leadership:
                 ),
             )
             self._syncing = False
-            gc.unfreeze()  # of an earlier leadership
-            gc.collect()
             gc.freeze()  # the objects just read are long-lived: the collector need not traverse them
             for work in leader.work():
                 group.create_task(work)

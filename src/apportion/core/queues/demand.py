@@ -69,10 +69,11 @@ class Demand:
         return (self._pods[uid] for uid in known)
 
     def _count_anew(self) -> None:
-        """What a pod counts for depends on the GPUs that there are."""
+        """What a pod with a part of a GPU counts for depends on the GPUs that there are."""
         self._inventory = self._fleet.inventory
         for request, _ in list(self._pods.values()):
-            self.add(request)
+            if request.share is not None or request.slices:
+                self.add(request)
 
 
 def _owners(request: Request) -> tuple[str, ...]:
