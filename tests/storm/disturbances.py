@@ -24,6 +24,8 @@ NODE_FIELDS = ("labels", "annotations")
 class Disturbances:
     """One disturbance after the other; when it ends, no process is stopped, and every node and namespace is there."""
 
+    pause = PAUSE
+
     def __init__(
         self, cluster: ServingCluster, namespaces: list[str], seed: int, *, on_node_deleted: Callable[[str], None]
     ) -> None:
@@ -39,15 +41,19 @@ class Disturbances:
     def stop(self) -> None:
         self._stopping.set()
 
-    def run(self) -> None:
-        actions: list[tuple[int, Callable[[], None]]] = [
+    def actions(self) -> list[tuple[int, Callable[[], None]]]:
+        """What can happen, and how often."""
+        return [
             (8, self._kill_a_plane),
             (8, self._stop_a_plane),
             (2, self._delete_a_namespace),
             (1, self._delete_a_node),
         ]
+
+    def run(self) -> None:
+        actions = self.actions()
         try:
-            while not self._stopping.wait(self._dice.uniform(0, PAUSE)):
+            while not self._stopping.wait(self._dice.uniform(0, self.pause)):
                 (action,) = self._dice.choices([each for _, each in actions], [weight for weight, _ in actions])
                 action()
         finally:

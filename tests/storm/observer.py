@@ -65,14 +65,7 @@ class Observer:
     # The history of changes
 
     def _follow(self, path: str, listed: Callable[[list[Json]], None], changed: Callable[[str, Json], None]) -> None:
-        api = Api(self._kubeconfig)
-        while not self._stopping.is_set():
-            listing = api.get(path)
-            listed(listing["items"])
-            for event in api.watch(path, listing["metadata"]["resourceVersion"], seconds=2):
-                if event["type"] in ("ERROR", "BOOKMARK"):
-                    break
-                changed(event["type"], event["object"])
+        follow(Api(self._kubeconfig), path, self._stopping, listed, changed)
 
     def _claims_listed(self, claims: list[Json]) -> None:
         self._claims.clear()
@@ -164,6 +157,23 @@ class Observer:
 
     def _violated(self, text: str) -> None:
         self.violations.append(f"{time.strftime('%H:%M:%S')} {text}")
+
+
+def follow(
+    api: Api,
+    path: str,
+    stopping: threading.Event,
+    listed: Callable[[list[Json]], None],
+    changed: Callable[[str, Json], None],
+) -> None:
+    """All changes of a collection in order, and the whole of it whenever a watch has ended."""
+    while not stopping.is_set():
+        listing = api.get(path)
+        listed(listing["items"])
+        for event in api.watch(path, listing["metadata"]["resourceVersion"], seconds=2):
+            if event["type"] in ("ERROR", "BOOKMARK"):
+                break
+            changed(event["type"], event["object"])
 
 
 def _in_use(claim: Json) -> bool:

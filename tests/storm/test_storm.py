@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.environments.waiting import NeverHappenedError, until
+from tests.environments.waiting import until
 from tests.storm.clients import StormClient
 from tests.storm.disturbances import Disturbances, create_namespace
 from tests.storm.observer import CLAIMS, PODS, Observer
+from tests.storm.raging import all_ready, becomes_empty, rage, told
 from tests.story.serving_cluster import ServingCluster
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
@@ -25,7 +22,6 @@ CLIENTS = 8
 NODES = 3
 PODS_IN_ALL = 300
 TOPOLOGY = Path(__file__).parent / "topology.yaml"
-PROGRESS = 30
 
 
 @pytest.fixture
@@ -53,10 +49,10 @@ def test_t02_s06_s08_a_storm_oversells_nothing_and_leaves_nothing_behind(cluster
     observer = Observer(cluster.kubeconfig, cluster.nodes_dir)
     with observer.observing():
         disturbances = Disturbances(cluster, namespaces, seed, on_node_deleted=observer.node_deleted)
-        _rage(clients, disturbances)
-        print(f"{sum(client.created for client in clients)} pods; {_told(disturbances.counts)}")
+        rage(clients, disturbances, SECONDS)
+        print(f"{sum(client.created for client in clients)} pods; {told(disturbances.counts)}")
         assert not [text for client in clients for text in client.unexpected]
-        until(lambda: _all_ready(cluster), "every replica of every plane is ready again", within=300, pause=1)
+        until(lambda: all_ready(cluster, NODES), "every replica of every plane is ready again", within=300, pause=1)
         for name in namespaces:
             cluster.api.delete(f"/api/v1/namespaces/{name}")
         _nothing_is_left(cluster)
@@ -64,50 +60,18 @@ def test_t02_s06_s08_a_storm_oversells_nothing_and_leaves_nothing_behind(cluster
         _everything_can_be_used(cluster)
         cluster.api.delete("/api/v1/namespaces/afterwards")
         _nothing_is_left(cluster)
-    print(_told(observer.counts))
+    print(told(observer.counts))
     assert not observer.violations, observer.violations
     assert observer.counts["containers audited"]
-
-
-def _rage(clients: list[StormClient], disturbances: Disturbances) -> None:
-    with ThreadPoolExecutor(len(clients) + 1) as threads:
-        disturbing = threads.submit(disturbances.run)
-        working = [threads.submit(client.run) for client in clients]
-        end = time.monotonic() + SECONDS
-        try:
-            while time.monotonic() < end and not disturbing.done():
-                time.sleep(min(PROGRESS, max(0.0, end - time.monotonic())))
-                pods = sum(client.created for client in clients)
-                print(f"{pods} pods created, {_told(disturbances.counts)}", flush=True)
-        finally:
-            for client in clients:
-                client.stop()
-            wait(working)
-            disturbances.stop()
-    for work in (*working, disturbing):
-        work.result()
 
 
 def _nothing_is_left(cluster: ServingCluster) -> None:
     def claims() -> list[str]:
         return [claim["metadata"]["name"] for claim in cluster.api.items(CLAIMS)]
 
-    _becomes_empty(lambda: _storm_pods(cluster))
-    _becomes_empty(claims)
-    _becomes_empty(cluster.left_on_nodes)
-
-
-def _becomes_empty(left: Callable[[], list[str]]) -> None:
-    with suppress(NeverHappenedError):
-        until(lambda: not left(), "nothing is left", within=180, pause=0.5)
-    assert left() == []
-
-
-def _all_ready(cluster: ServingCluster) -> bool:
-    apps = "/apis/apps/v1/namespaces/das-operator"
-    deployments = [each["status"] | each["spec"] for each in cluster.api.items(f"{apps}/deployments")]
-    (agents,) = (each["status"] for each in cluster.api.items(f"{apps}/daemonsets"))
-    return agents["numberReady"] == NODES and all(each.get("readyReplicas") == each["replicas"] for each in deployments)
+    becomes_empty(lambda: _storm_pods(cluster))
+    becomes_empty(claims)
+    becomes_empty(cluster.left_on_nodes)
 
 
 def _everything_can_be_used(cluster: ServingCluster) -> None:
@@ -138,7 +102,3 @@ def _pod(name: str, profile: str) -> dict[str, object]:
         "metadata": {"name": name, "labels": {"storm": "yes"}},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
     }
-
-
-def _told(counts: dict[str, int]) -> str:
-    return json.dumps(dict(sorted(counts.items())))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core import gangs, gpu_usage, group_decision
 from apportion.core.explanations import queue_reasons
 from apportion.core.fleet import Fleet
 from apportion.core.groups import Group
 from apportion.core.node import CPU, MEMORY
-from apportion.core.queues import gates
+from apportion.core.queues import charging, gates
 from apportion.core.queues.amounts import NOTHING, Amounts
 from apportion.core.queues.turns import Turn
 from apportion.core.refusals import Refusal
@@ -42,6 +43,25 @@ def stopped(fleet: Fleet, turn: Turn[Group]) -> Refusal | None:
         return None
     closed = gates.against(fleet.accounts, turn.queue, need, fixed=not first.preemptible)
     return queue_reasons.closed(first, closed) if closed is not None else None
+
+
+def awaited_evictions(fleet: Fleet, turn: Turn[Group]) -> list[PodUID]:
+    """Pods that have to be evicted before a group with a reserved place is bound, because a limit of its queues would
+    be exceeded while they run. They are charged to nobody any more, but the cluster does not show their end yet."""
+    accounts = fleet.accounts
+    path = [accounts.tree.queues[name] for name in accounts.tree.path(turn.queue)]
+    asked = [number for number, amount in enumerate(turn.need) if amount > 0]
+    if not any(queue.allowances[number].limit >= 0 for queue in path for number in asked):
+        return []
+    pods = [fleet.nodes[fleet.pod_nodes[uid]].pods[uid] for uid in fleet.releasing if not fleet.terminating(uid)]
+    found: set[PodUID] = set()
+    for queue in path:
+        below = {pod.uid: charging.held(fleet, pod) for pod in pods if queue.name in accounts.tree.path(pod.queue)}
+        for number in asked:
+            running = sum(amounts[number] for amounts in below.values())
+            if running and 0 <= queue.allowances[number].limit < accounts.used(queue.name)[number] + running:
+                found |= below.keys()
+    return sorted(found)
 
 
 def still_needed(fleet: Fleet, group: Group) -> Amounts:

@@ -46,6 +46,7 @@ BATCH_SECONDS = 0.01
 TURN_SECONDS = 0.02  # the longest stretch of deciding before informers and commits get a turn
 EXPLAIN_SECONDS = 0.004  # the same for explaining
 PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several turns of the event loop
+EVICTED_SECONDS = 0.2  # until it is looked whether pods were evicted
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
 SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM})  # mostly
@@ -235,7 +236,7 @@ class Cycles:
         held = tuple(each for pod in group.members if fleet.holds(pod.uid) for each in fleet.slices_of(pod.uid))
         if held and entry.attempts >= GIVE_UP_AFTER and not existing_claims.leaving(held):
             return refusals.of_pod(group.members[0], Code.BINDING_GIVEN_UP, need=entry.attempts)
-        stopped = group_turns.stopped(fleet, turn)
+        stopped = group_turns.stopped(fleet, turn) or self._awaits_evictions(entry, turn)
         if stopped is not None:
             return stopped
         alike = entry.class_on(fleet, group)
@@ -248,6 +249,16 @@ class Cycles:
             return self._reservations.waits(group)
         unschedulable.add(alike)
         return None
+
+    def _awaits_evictions(self, entry: Waiting, turn: Turn[Group]) -> Refusal | None:
+        """Its place may be free already, but not what its queue may use."""
+        fleet, key = self._view.fleet, turn.group.key
+        awaited = group_turns.awaited_evictions(fleet, turn) if fleet.reserves_for(key) else ()
+        if not awaited:
+            return None
+        self._backlog.look_again(entry.key, self._now() + EVICTED_SECONDS)
+        nodes = ", ".join(sorted({each.node for each in fleet.reservations_for(key)}))
+        return refusals.of_pod(turn.group.members[0], Code.MAKING_ROOM, nodes, len(awaited))
 
     def _settle(self, entry: Waiting, group: Group, outcome: Statement | Refusal | None) -> None:
         metrics.DECISIONS.labels("placed" if isinstance(outcome, Statement) else "refused").inc()
@@ -285,7 +296,7 @@ class Cycles:
         outcome = self._decide(entry, turn, set())
         if isinstance(outcome, Statement):
             self._settle(entry, turn.group, outcome)
-        elif outcome is None:
+        elif outcome is None or outcome.code in room.CAN_HELP:
             self._evictions.make_room_for(entry, turn.group)
 
     def _demand_again(self, members: Iterable[Request]) -> None:

@@ -14,7 +14,7 @@ from apportion.cluster.transport import HttpRequest, Response
 from apportion.scheduler import leader, reservations
 from apportion.view import kept_places
 from tests.scheduler.cluster import ApiCluster, scheduling, until
-from tests.scheduler.queues.workloads import NAMESPACE, Life, clear, gpu_node, gpu_pod, queue, running
+from tests.scheduler.queues.workloads import NAMESPACE, Life, clear, gpu_node, gpu_pod, pods, queue, running
 
 Onwards = Callable[[], Awaitable[Response]]
 
@@ -284,3 +284,33 @@ async def test_q06_a_nominated_node_whose_place_is_lost_is_taken_off_the_pod(
         assert await nominated()
         await cluster.client.delete(kinds.NODES, "n1")
         await until(not_nominated, within=10)
+
+
+async def test_q05_who_is_evicted_because_of_a_limit_is_evicted_before_the_other_pod_is_bound(
+    wiped: ApiCluster,
+) -> None:
+    """Another node has a place for it, now that the plan is made."""
+    cluster = wiped
+    await queue(cluster, "b", quota=0, limit=1)
+    await queue(cluster, "c", quota=1)
+    for node in ("n1", "n2"):
+        await gpu_node(cluster, node, 1)
+    await running(cluster, "low", "b", "n1")
+    await running(cluster, "other", "c", "n2")
+    running_at_binding: list[str] = []
+
+    async def slowly(request: HttpRequest, onwards: Onwards) -> Response:
+        if evicts(request):
+            await cluster.delete("other")
+            await asyncio.sleep(1)
+        if request.path.endswith("/pods/high/binding"):
+            bound = [pod for pod in await pods(cluster) if pod.spec.node_name and not pod.metadata.deleting]
+            running_at_binding.extend(pod.metadata.name for pod in bound)
+        return await onwards()
+
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster, cluster.wire(slowly)):
+        await gpu_pod(cluster, "high", "b", priority=75)
+        await cluster.bound("high", within=10)
+        assert not running_at_binding
+        assert set(life.evicted) == {"low"}

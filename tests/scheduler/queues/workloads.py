@@ -27,9 +27,11 @@ async def gpu_node(cluster: ApiCluster, name: str, gpus: int) -> None:
     await cluster.node(name, gpus=gpus, mig=0, resources={names.NVIDIA_GPU: str(gpus)})
 
 
-async def queue(cluster: ApiCluster, name: str, *, quota: float, parent: str = "", **more: Any) -> None:
+async def queue(
+    cluster: ApiCluster, name: str, *, quota: float, limit: float = -1, parent: str = "", **more: Any
+) -> None:
     """A queue of GPUs; `more` goes into its spec."""
-    spec: JSON = {"resources": {"gpu": {"quota": quota}}, **more}
+    spec: JSON = {"resources": {"gpu": {"quota": quota, "limit": limit}}, **more}
     if parent:
         spec["parentQueue"] = parent
     await cluster.client.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": spec})

@@ -21,7 +21,11 @@ def of_pod(fleet: Fleet, request: Request) -> Charge | None:
         return None
     if request.namespace == fleet.reservation_namespace and request.whole_gpus:
         return None
-    resources = request.resources
-    amounts = Amounts(gpu_usage.held(fleet, request), resources.get(CPU, 0), resources.get(MEMORY, 0))
     ours = request.scheduler_name in names.OUR_SCHEDULERS
-    return Charge(request.queue if ours else FOREIGN, amounts, ours and not request.preemptible)
+    return Charge(request.queue if ours else FOREIGN, held(fleet, request), ours and not request.preemptible)
+
+
+def held(fleet: Fleet, request: Request) -> Amounts:
+    """What a pod that has a node counts for, whether it is charged or not."""
+    resources = request.resources
+    return Amounts(gpu_usage.held(fleet, request), resources.get(CPU, 0), resources.get(MEMORY, 0))
