@@ -13,14 +13,21 @@ import sys
 from apportion.apis.kinds import PODS
 from apportion.apis.meta import Bare
 from apportion.cluster.client import Client
+from apportion.cluster.informer import Informer
 
 
 async def main(prefix: str, node: str) -> None:
-    async with Client.connect() as client:
-        async for event in client.watch(PODS, namespace="default", into=Bare):
-            if event.type == "ADDED" and event.object is not None and event.object.metadata.name.startswith(prefix):
-                meta = event.object.metadata
-                await client.bind(meta.namespace, meta.name, meta.uid, node)
+    """An informer, because a server may end a watch at any time."""
+    async with Client.connect() as client, asyncio.TaskGroup() as binding:
+
+        def changed(old: Bare | None, new: Bare | None) -> None:
+            if old is None and new is not None and new.metadata.name.startswith(prefix):
+                meta = new.metadata
+                binding.create_task(client.bind(meta.namespace, meta.name, meta.uid, node))
+
+        pods = Informer(client, PODS, namespace="default", into=Bare)
+        pods.on_change(changed)
+        await pods.run()
 
 
 if __name__ == "__main__":

@@ -122,6 +122,8 @@ class RunningGroup:
 
     def _find_spares(self) -> list[RunningPod]:
         more = len(self.members) - self.gang.minimum
+        if not self.gang.subgroups and more <= 0 and not self._spares:
+            return []
         if not self.gang.subgroups:
             self._spares, self._counts = max(0, more), {}
             changed = [pod for number, pod in enumerate(self.members.values()) if pod.spare != (number < more)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from apportion.apis import names
@@ -189,7 +190,7 @@ class RunningGroups:
             if now.get(uid) != state:
                 self._see(uid, state, gone=True)
         for uid, state in now.items():
-            if before.get(uid) != state:
+            if not before or before.get(uid) != state:
                 self._see(uid, state)
         if now:
             self._seen[name] = now
@@ -235,9 +236,11 @@ class RunningGroups:
             if reading.group is not None:
                 groups.append(reading.group)
         self._ages.change(gone, fresh)
-        changes.nodes.update((pod.node, None) for each in (gone, fresh) for pod in each)
+        for pod in (*gone, *fresh):
+            changes.nodes[pod.node] = None
         for group in groups:
-            changes.nodes.update((pod.node, None) for pod in group.order())
+            for pod in group.order():
+                changes.nodes[pod.node] = None
         if not changes.groups:
             for name in list(islice(changes.nodes, nodes)):
                 del changes.nodes[name]
@@ -248,15 +251,14 @@ class RunningGroups:
     def _read(self, key: str, uids: Collection[PodUID]) -> _Reading:
         """A group as its pods were seen. Only these of them may have changed."""
         known, ages = self.groups.pop(key, None), self._ages.pods
-        members = dict(known.members) if known is not None else {}
-        before = dict(members)
+        before, members = (dict(known.members), dict(known.members)) if known is not None else ({}, {})
         for uid in uids:
             members.pop(uid, None)
             pod = ages.get(uid)
             if pod is not None and pod.group.key == key:
                 before[uid] = pod  # it may have been taken out
         seen = self._groups.get(key, {})
-        found = _victims(seen[uid] for uid in (uids if known is not None else seen) if uid in seen)
+        found = _victims(seen.values() if known is None else [seen[uid] for uid in uids if uid in seen])
         if found is None or not (members or found):
             return _Reading(None, before.values(), ())
         group = self._described(key, members, found)
@@ -281,18 +283,22 @@ class RunningGroups:
             members[uid] = pod
         group.members = members
         self.groups[key] = group
+        if not before:
+            return _Reading(group, (), fresh)
         maybe = uids if group is known else before
         gone = [pod for uid in maybe if (pod := before.get(uid)) is not None and members.get(uid) is not pod]
         return _Reading(group, gone, fresh)
 
     def _described(self, key: str, members: dict[PodUID, RunningPod], found: list[_Seen]) -> RunningGroup:
         """What is known of the group that has these pods. The last of the members is the oldest of them."""
-        requests = [each.request for each in found]
-        if members:
-            requests.append(next(reversed(members.values())).request)
-        first = requests[0] if len(requests) == 1 else min(requests, key=gangs.age)
-        top = first.effective_priority
-        if len(requests) > 1 or members:
+        if not members and len(found) == 1:
+            first = found[0].request
+            top = first.effective_priority
+        else:
+            requests = [each.request for each in found]
+            if members:
+                requests.append(next(reversed(members.values())).request)
+            first = min(requests, key=gangs.age)
             requests += [pod.request for pod in members.values()]
             top = max(request.effective_priority for request in requests)
         told = self.fleet.gangs.get(key)
@@ -307,7 +313,8 @@ class RunningGroups:
             if pod is not None:
                 found.append(pod)
         if found:
-            self.on_node[name] = sorted(found, key=lambda pod: pod.order)
+            found.sort(key=_order)
+            self.on_node[name] = found
         else:
             self.on_node.pop(name, None)
 
@@ -318,6 +325,9 @@ class RunningGroups:
     def _begin_anew(self) -> None:
         self.generation += 1
         self.options.clear()
+
+
+_order = attrgetter("order")
 
 
 def _victims(seen: Iterable[_Seen]) -> list[_Seen] | None:
