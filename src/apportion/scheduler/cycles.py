@@ -359,6 +359,8 @@ class Cycles:
     def _undo(self, statement: Statement, result: CommitResult) -> None:
         self._view.assumptions.undo(statement, result.existing)
         for bind in statement.binds:
+            if self._view.waiting.get(bind.uid) is None:
+                self._reservations.forget(bind.request)
             outcome = result.pods[bind.uid]
             if outcome is BindResult.FAILED:
                 failed = refusals.of_pod(bind.request, Code.BINDING_FAILED, result.reason)

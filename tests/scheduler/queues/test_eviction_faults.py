@@ -313,3 +313,31 @@ async def test_q05_who_is_evicted_because_of_a_limit_is_evicted_before_the_other
         await cluster.bound("high", within=10)
         assert not running_at_binding
         assert set(life.evicted) == {"low"}
+
+
+async def test_q06_the_place_of_a_pod_that_is_deleted_while_it_is_bound_elsewhere_is_free_again(
+    wiped: ApiCluster,
+) -> None:
+    """Its statement is undone when the pod is gone already."""
+    cluster = wiped
+    await two_nodes(cluster, gpus=1)
+    cut = asyncio.Event()
+
+    async def deleting(request: HttpRequest, onwards: Onwards) -> Response:
+        if not request.path.endswith("/pods/taker/binding"):
+            return await onwards()
+        await cluster.delete("taker")
+        await asyncio.sleep(0.5)  # the scheduler sees it
+        cut.set()
+        raise errors.Unreachable("no answer")
+
+    life = Life(cluster, keep={"n2-0"})
+    async with life.going_on(), scheduling(cluster, cluster.wire(deleting)):
+        await gpu_pod(cluster, "taker", "b")
+        assert "terminating" in await cluster.waits("taker")
+        await cluster.delete("n1-0")
+        await asyncio.wait_for(cut.wait(), 20)
+        life.keep = ()
+        for name in ("one", "two"):
+            await gpu_pod(cluster, name, "a")
+        await cluster.bound("one", "two", within=15)
