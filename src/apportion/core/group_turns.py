@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import QueueName
 from apportion.apis.request import Request
 from apportion.core import gangs, gpu_usage, group_decision
 from apportion.core.explanations import queue_reasons
@@ -45,23 +45,25 @@ def stopped(fleet: Fleet, turn: Turn[Group]) -> Refusal | None:
     return queue_reasons.closed(first, closed) if closed is not None else None
 
 
-def awaited_evictions(fleet: Fleet, turn: Turn[Group]) -> list[PodUID]:
-    """Pods that have to be evicted before a group with a reserved place is bound, because a limit of its queues would
-    be exceeded while they run. They are charged to nobody any more, but the cluster does not show their end yet."""
-    accounts = fleet.accounts
+def awaited_evictions(fleet: Fleet, turn: Turn[Group]) -> tuple[QueueName, int] | None:
+    """A queue that would exceed its limit while pods run that are to be evicted, and how many these are. Nobody is
+    charged for them any more, but the cluster does not show that they are evicted, and their plan may fail."""
+    if not fleet.releasing:
+        return None
+    accounts, need = fleet.accounts, still_needed(fleet, turn.group)
     path = [accounts.tree.queues[name] for name in accounts.tree.path(turn.queue)]
     asked = [number for number, amount in enumerate(turn.need) if amount > 0]
     if not any(queue.allowances[number].limit >= 0 for queue in path for number in asked):
-        return []
+        return None
     pods = [fleet.nodes[fleet.pod_nodes[uid]].pods[uid] for uid in fleet.releasing if not fleet.terminating(uid)]
-    found: set[PodUID] = set()
     for queue in path:
-        below = {pod.uid: charging.held(fleet, pod) for pod in pods if queue.name in accounts.tree.path(pod.queue)}
+        below = [charging.held(fleet, pod) for pod in pods if queue.name in accounts.tree.path(pod.queue)]
         for number in asked:
-            running = sum(amounts[number] for amounts in below.values())
-            if running and 0 <= queue.allowances[number].limit < accounts.used(queue.name)[number] + running:
-                found |= below.keys()
-    return sorted(found)
+            running = sum(amounts[number] for amounts in below)
+            used = accounts.used(queue.name)[number] + max(need[number], 0)
+            if running and 0 <= queue.allowances[number].limit < used + running:
+                return queue.name, len(below)
+    return None
 
 
 def still_needed(fleet: Fleet, group: Group) -> Amounts:

@@ -275,6 +275,14 @@ class Code(StrEnum):
         scope=Scope.FLEET,
     )
 
+    LIMIT_IN_USE = Row(
+        "LimitInUse",
+        "queue {subject} would exceed its limit: {pods} that {were} selected to be evicted {pods_are} still running",
+        Layer.QUEUE,
+        helped_by=_PODS_END | _QUEUES,
+        scope=Scope.FLEET,
+    )
+
     EVICTING = Row(
         "EvictionPlanned",
         "no node has room now; a place on {subject} becomes free by evicting {pods}",

@@ -49,7 +49,7 @@ PAUSE_SECONDS = 0.002  # between two such stretches: what arrives needs several 
 EVICTED_SECONDS = 0.2  # until it is looked whether pods were evicted
 GIVE_UP_AFTER = 3  # failed attempts after which a pod's claims are given up
 IDLE_SECONDS = 30.0
-SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM})  # mostly
+SOON_OVER = frozenset({Code.INCOMPLETE, Code.MAKING_ROOM, Code.LIMIT_IN_USE})  # mostly
 LAST_SECONDS = 1.0  # for statements that are being written when the leadership ends
 
 _EXPLAINED = frozenset({Code.OVER_LIMIT, Code.OVER_QUOTA})  # reasons of queues whose remedy is worked out
@@ -251,14 +251,17 @@ class Cycles:
         return None
 
     def _awaits_evictions(self, entry: Waiting, turn: Turn[Group]) -> Refusal | None:
-        """Its place may be free already, but not what its queue may use."""
-        fleet, key = self._view.fleet, turn.group.key
-        awaited = group_turns.awaited_evictions(fleet, turn) if fleet.reserves_for(key) else ()
-        if not awaited:
+        """A place may be free already, but not what its queue may use."""
+        fleet, first = self._view.fleet, turn.group.members[0]
+        awaited = group_turns.awaited_evictions(fleet, turn)
+        if awaited is None:
             return None
         self._backlog.look_again(entry.key, self._now() + EVICTED_SECONDS)
-        nodes = ", ".join(sorted({each.node for each in fleet.reservations_for(key)}))
-        return refusals.of_pod(turn.group.members[0], Code.MAKING_ROOM, nodes, len(awaited))
+        queue, pods = awaited
+        if not fleet.reserves_for(turn.group.key):
+            return refusals.of_pod(first, Code.LIMIT_IN_USE, queue, pods)
+        nodes = ", ".join(sorted({each.node for each in fleet.reservations_for(turn.group.key)}))
+        return refusals.of_pod(first, Code.MAKING_ROOM, nodes, pods)
 
     def _settle(self, entry: Waiting, group: Group, outcome: Statement | Refusal | None) -> None:
         metrics.DECISIONS.labels("placed" if isinstance(outcome, Statement) else "refused").inc()
@@ -368,6 +371,8 @@ class Cycles:
     def _undo(self, statement: Statement, result: CommitResult) -> None:
         self._view.assumptions.undo(statement, result.existing)
         for bind in statement.binds:
+            if self._view.waiting.get(bind.uid) is None:
+                self._reservations.forget(bind.request)
             outcome = result.pods[bind.uid]
             if outcome is BindResult.FAILED:
                 failed = refusals.of_pod(bind.request, Code.BINDING_FAILED, result.reason)

@@ -100,6 +100,10 @@ class Reservations:
         for reservation in self._view.fleet.reservations_for(group):
             self._release(reservation.key)
 
+    def forget(self, request: Request) -> None:
+        """Its place was reserved again, because its statement was undone; but meanwhile the pod is gone."""
+        self._release(nominations.reservation_key(request, request.group_key))
+
     def waits(self, group: Group) -> Refusal | None:
         """What a group with a reserved place waits for; None if nothing is in its way there, so it has to have
         another place."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apportion.apis import kinds
+from apportion.apis import kinds, names
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
 from apportion.scheduler import leader, reservations
@@ -314,3 +314,60 @@ async def test_q05_who_is_evicted_because_of_a_limit_is_evicted_before_the_other
         await cluster.bound("high", within=10)
         assert not running_at_binding
         assert set(life.evicted) == {"low"}
+
+
+async def test_q06_the_place_of_a_pod_that_is_deleted_while_it_is_bound_elsewhere_is_free_again(
+    wiped: ApiCluster,
+) -> None:
+    """Its statement is undone when the pod is gone already."""
+    cluster = wiped
+    await two_nodes(cluster, gpus=1)
+    cut = asyncio.Event()
+
+    async def deleting(request: HttpRequest, onwards: Onwards) -> Response:
+        if not request.path.endswith("/pods/taker/binding"):
+            return await onwards()
+        await cluster.delete("taker")
+        await asyncio.sleep(0.5)  # the scheduler sees it
+        cut.set()
+        raise errors.Unreachable("no answer")
+
+    life = Life(cluster, keep={"n2-0"})
+    async with life.going_on(), scheduling(cluster, cluster.wire(deleting)):
+        await gpu_pod(cluster, "taker", "b")
+        assert "terminating" in await cluster.waits("taker")
+        await cluster.delete("n1-0")
+        await asyncio.wait_for(cut.wait(), 20)
+        life.keep = ()
+        for name in ("one", "two"):
+            await gpu_pod(cluster, name, "a")
+        await cluster.bound("one", "two", within=15)
+
+
+async def test_q05_what_pods_use_that_are_to_be_evicted_is_not_given_to_others_before(wiped: ApiCluster) -> None:
+    """They are not evicted after all: who they were to be evicted for has another place."""
+    cluster = wiped
+    await queue(cluster, "a", quota=0, limit=1)
+    await queue(cluster, "b", quota=1)
+    await queue(cluster, "c", quota=0)
+    for node in ("n1", "n2", "n3"):
+        await gpu_node(cluster, node, 1)
+    await running(cluster, "a1", "a", "n1")
+    for node in ("n2", "n3"):
+        await running(cluster, f"{node}-0", "c", node, labels={names.PREEMPTIBILITY_LABEL: "non-preemptible"})
+
+    async def elsewhere() -> None:
+        """Two GPUs are free before anybody is evicted: one for `taker`, one for which there is no use."""
+        await cluster.delete("n2-0")
+        await cluster.delete("n3-0")
+        await gpu_pod(cluster, "a2", "a")
+        await asyncio.sleep(1)
+
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster, cluster.wire(before_first(nominates, elsewhere))):
+        await gpu_pod(cluster, "taker", "b")
+        await cluster.bound("taker")
+        assert "limit" in await cluster.waits("a2")
+        await asyncio.sleep(1)
+        assert "limit" in await cluster.waits("a2")
+        assert not life.evicted
