@@ -20,7 +20,6 @@ from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.operations import KeepPlaces, Reserve
 from apportion.core.policies import Policy
-from apportion.core.queues import gates
 from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
@@ -83,7 +82,7 @@ class Reservations:
     def hold(self, request: Request, node: NodeName) -> None:
         """For a pod that could not be bound there, until it is tried again."""
         fleet = self._view.fleet
-        found = self._again(request, node)
+        found = nominations.reserve_again(fleet, request, node, self._policy)
         if found is not None and found.key not in fleet.reservations:
             fleet.reserve(found)
             self._of_pods[request.uid] = found.key
@@ -143,7 +142,7 @@ class Reservations:
         broken: set[str] = set()
         for request, node in self._view.waiting.nominated():
             self._nominated[request.uid] = node
-            found = self._again(request, node)
+            found = nominations.reserve_again(self._view.fleet, request, node, self._policy)
             if found is None:
                 broken.add(request.group_key)
                 continue
@@ -156,15 +155,6 @@ class Reservations:
 
     def _expire(self, reservation: Reservation, seconds: float) -> None:
         heapq.heappush(self._expiring, (self._now() + seconds, reservation.key))
-
-    def _again(self, request: Request, node: NodeName) -> Reservation | None:
-        """None if it does not fit there, or its queue does not allow it: pods that were to be evicted still run."""
-        fleet = self._view.fleet
-        found = nominations.reserve_again(fleet, request, node, self._policy)
-        if found is None or found.charge is None:
-            return found
-        queue, amounts, fixed = found.charge
-        return found if gates.against(fleet.accounts, queue, amounts, fixed=fixed) is None else None
 
     def _release(self, key: str) -> None:
         reservation = self._view.fleet.reservations.get(key)

@@ -6,6 +6,7 @@ import pytest
 
 from apportion.apis.identities import NodeName
 from apportion.core import group_decision, group_turns
+from apportion.core.evictions import nominations
 from apportion.core.evictions.disruption_budgets import KnownBudgets
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
@@ -318,3 +319,14 @@ def test_q06_of_many_victims_those_are_found_that_their_queues_have_to_give(memb
     takers = [world.request(f"b{number}", "b", group="g", gpus=gpus) for number in range(members)]
     gone = evicted(world.plan(world.wait(*takers)))
     assert sorted(name[0] for name in gone) == ["a"] * (wanted // 2) + ["c"] * (wanted // 2)
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1, False), (2, True)])
+def test_q05_q06_a_place_is_not_kept_by_the_next_leader_while_the_limit_is_used_by_others(
+    *, limit: int, kept: bool
+) -> None:
+    world = World({"n1": 1, "n2": 1}, [queue("a", limit=limit)])
+    world.run(world.request("victim", "a", gpus=1), "n2")
+    taker = world.request("taker", "a", gpus=1)
+    again = nominations.reserve_again(world.fleet, taker, NodeName("n1"), world.policy)
+    assert (again is not None) == kept

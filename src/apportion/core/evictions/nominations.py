@@ -10,6 +10,7 @@ from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
 from apportion.core.placement.node_placement import placement
 from apportion.core.policies import Policy
+from apportion.core.queues import gates
 from apportion.core.queues.accounts import Charge
 
 
@@ -18,7 +19,8 @@ def reservation_key(request: Request, owner: str) -> str:
 
 
 def reserve_again(fleet: Fleet, request: Request, name: NodeName, policy: Policy) -> Reservation | None:
-    """What the pod needs on that node once the pods that are terminating there are gone; None if it does not fit."""
+    """What the pod needs on that node once the pods that are terminating there are gone. None if it does not fit, or
+    its queue does not allow it: pods that were to be evicted still run."""
     node = fleet.nodes.get(name)
     if node is None or node.facts is None:
         return None
@@ -30,7 +32,8 @@ def reserve_again(fleet: Fleet, request: Request, name: NodeName, policy: Policy
         fleet.take_away(uid)
     found = placement(node, request, rules) if Checks(fleet, request).against(node) is None else None
     fleet.rollback(mark)
-    if found is None:
+    charge = Charge(request.queue, group_turns.wanted(fleet, request), not request.preemptible)
+    if found is None or gates.against(fleet.accounts, charge.queue, charge.amounts, fixed=charge.fixed) is not None:
         return None
     return Reservation(
         key=reservation_key(request, request.group_key),
@@ -40,5 +43,5 @@ def reserve_again(fleet: Fleet, request: Request, name: NodeName, policy: Policy
         owner=request.group_key,
         after=leaving,
         shares=found.shares,
-        charge=Charge(request.queue, group_turns.wanted(fleet, request), not request.preemptible),
+        charge=charge,
     )
