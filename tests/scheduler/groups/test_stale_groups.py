@@ -186,7 +186,7 @@ async def test_q09_without_podgroups_a_gang_of_an_owner_is_evicted_too(cluster: 
     await gangs.install()
     await without_pod_groups(gangs)
     await cluster.node("n1", gpus=4, mig=0, resources={names.NVIDIA_GPU: "4"})
-    async with scheduling(cluster, stale_group_seconds=4):
+    async with scheduling(cluster, stale_group_seconds=10):
         await gangs.gang("train", 2)
         await gangs.gang("done", 2)
         await cluster.bound("train-0", "train-1", "done-0", "done-1")
@@ -195,7 +195,7 @@ async def test_q09_without_podgroups_a_gang_of_an_owner_is_evicted_too(cluster: 
         await gangs.pass_time(2)
         assert not (await cluster.get("train-0")).metadata.deleting
         await leaving(gangs, "train-0")
-        await gangs.event("Pod", "train-0", "Evicted", "below its minimum for 4 s: 1 of at least 2 pods run")
+        await gangs.event("Pod", "train-0", "Evicted", "below its minimum for 10 s: 1 of at least 2 pods run")
         await gangs.pass_time(3)
         assert not (await cluster.get("done-0")).metadata.deleting, "its pods have begun to finish"
 
@@ -205,15 +205,15 @@ async def test_q09_without_podgroups_a_gang_that_is_complete_again_stays(cluster
     await gangs.install()
     await without_pod_groups(gangs)
     await cluster.node("n1", gpus=2, mig=0, resources={names.NVIDIA_GPU: "2"})
-    async with scheduling(cluster, stale_group_seconds=4):
+    async with scheduling(cluster, stale_group_seconds=12):  # less than both times together
         owner = await gangs.gang("train", 2)
         await cluster.bound("train-0", "train-1")
         for number in range(2):
             await cluster.delete("train-1")
-            await gangs.pass_time(2)
+            await gangs.pass_time(7)
             await gangs.pod("train-1", owner)
             await cluster.bound("train-1")
-            await gangs.pass_time(2)
+            await gangs.pass_time(1)
             assert not (await cluster.get("train-0")).metadata.deleting, number
 
 
