@@ -113,6 +113,18 @@ class ClusterState:
                 used[name] += pod.milli
         return used
 
+    def deserved(self, name: str) -> int:
+        """The quota of a queue, as far as its limit and those of the queues below it let it be used."""
+        quota, most = self.queues[name].quota, self._most(name)
+        return quota if most == UNLIMITED else min(quota, most)
+
+    def _most(self, name: str) -> int:
+        limit = self.queues[name].limit
+        below = [self._most(each.name) for each in self.queues.values() if each.parent == name]
+        if not below or UNLIMITED in below:
+            return limit
+        return sum(below) if limit == UNLIMITED else min(limit, sum(below))
+
     def running(self) -> list[ObservedPod]:
         return [pod for pod in self.pods.values() if pod.running]
 

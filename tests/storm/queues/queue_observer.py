@@ -1,7 +1,8 @@
 """Watches queues and groups from outside, and records every state that must never be.
 
-A leader that was stopped for a moment can still carry out what it decided before, so amounts of queues are those of
-the last `LATE` seconds: the largest limit, the smallest quota.
+A leader that was stopped for a moment can still carry out what it decided before, and it can see a change of a queue
+before the observer does: pods, queues and events are different streams. So amounts of queues are those of `LATE`
+seconds before and `LAG` seconds after: the largest limit, the smallest quota that limits let a queue use.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ Json = dict[str, Any]
 GROUPS = "/apis/scheduling.run.ai/v2alpha2/podgroups"
 EVENTS = "/api/v1/events"
 LATE = 25.0
+LAG = 5.0
 HELD = 150.0  # how long a queue can be charged for a place that is held for a successor
 RECLAIMED = re.compile(
     r"reclaimed for .+ of queue (?P<taker>\S+): queue (?P<queue>\S+) uses (?P<used>[\d.]+) GPUs? "
@@ -52,8 +55,9 @@ class QueueObserver:
         self._used: dict[str, int] = {}
         self._uses: dict[str, _Recent] = {}
         self._limits: dict[str, _Recent] = {}
-        self._quotas: dict[str, _Recent] = {}
+        self._deserved: dict[str, _Recent] = {}
         self._partial_since: dict[tuple[str, str], float] = {}
+        self._suspicions: deque[tuple[float, Callable[[], str]]] = deque()  # when to look, and what is wrong then
         self._lock = threading.RLock()
         self._stopping = threading.Event()
 
@@ -70,13 +74,14 @@ class QueueObserver:
                 threads.submit(follow, Api(self._kubeconfig), path, self._stopping, listed, changed)
                 for path, listed, changed in followed
             ]
-            work.append(threads.submit(self._look_at_groups_again_and_again))
+            work.append(threads.submit(self._look_again_and_again))
             try:
                 yield
             finally:
                 self._stopping.set()
         for each in work:
             each.result()
+        self._settle(self._clock() + LAG)
 
     def node_deleted(self, node: str) -> None:
         """Nobody is charged for pods on a node that does not exist; it may be back before they are gone."""
@@ -109,15 +114,19 @@ class QueueObserver:
             self._note(str(queue))
         now = self._clock()
         limit = queue.limit if queue.limit != UNLIMITED else 1 << 60
-        self._limits.setdefault(queue.name, _Recent(LATE, max)).add(now, limit)
-        self._quotas.setdefault(queue.name, _Recent(LATE, min)).add(now, max(queue.quota, UNLIMITED))
+        self._limits.setdefault(queue.name, _Recent(LATE + LAG, max)).add(now, limit)
         self.state.queues[queue.name] = queue
-        self._used = self._in_use()
+        self._queues_have_changed()
 
     def _remove_queue(self, name: str) -> None:
         self._note(f"queue {name} is deleted")
         self.state.queues.pop(name, None)
+        self._queues_have_changed()
+
+    def _queues_have_changed(self) -> None:
         self._used = self._in_use()
+        for name in self.state.queues:
+            self._deserved.setdefault(name, _Recent(LATE + LAG, min)).add(self._clock(), self.state.deserved(name))
 
     # Groups
 
@@ -131,23 +140,28 @@ class QueueObserver:
             if event != "DELETED":
                 self.state.minimums[_key(group)] = group["spec"]["minMember"]
 
-    def _look_at_groups_again_and_again(self) -> None:
+    def _look_again_and_again(self) -> None:
         while not self._stopping.wait(0.2):
-            self.look_at_groups()
+            self.look()
 
-    def look_at_groups(self) -> None:
-        """How long each group runs in parts."""
+    def look(self) -> None:
+        """For what time shows."""
         with self._lock:
-            now = self._clock()
-            partial = {key: (count, minimum) for key, count, minimum in self.state.partial_groups()}
-            since = {key: self._partial_since.get(key, now) for key in partial}
-            self._partial_since = since
-            for key, start in since.items():
-                self.longest_partial = max(self.longest_partial, now - start)
-                if now - start > self._stale:
-                    count, minimum = partial[key]
-                    self._violated(f"{count} of at least {minimum} pods of {'/'.join(key)} run for {now - start:.0f} s")
-                    since[key] = now
+            self._look_at_groups()
+            self._settle(self._clock())
+
+    def _look_at_groups(self) -> None:
+        """How long each group runs in parts."""
+        now = self._clock()
+        in_parts = {key: (count, minimum) for key, count, minimum in self.state.partial_groups()}
+        since = {key: self._partial_since.get(key, now) for key in in_parts}
+        self._partial_since = since
+        for key, start in since.items():
+            self.longest_partial = max(self.longest_partial, now - start)
+            if now - start > self._stale:
+                count, minimum = in_parts[key]
+                self._violated(f"{count} of at least {minimum} pods of {'/'.join(key)} run for {now - start:.0f} s")
+                since[key] = now
 
     # Pods
 
@@ -189,15 +203,18 @@ class QueueObserver:
         now = self._clock()
         used = self._in_use()
         for name, amount in used.items():
-            limit = self._limits[name].extreme(now)
             if amount > self._used.get(name, 0):
                 self.counts["uses compared with limits"] += 1
-                if amount > limit:
-                    self._violated(f"queue {name} uses {amount} of a limit of {limit} milli-GPU")
+                if amount > self._limits[name].extreme(now):
+                    self._suspect(partial(self._above_limit, name, amount))
         self._used = used
         charged = self.state.used(pod for pod in self.state.pods.values() if pod.active and (pod.node or pod.nominated))
         for name, amount in charged.items():
             self._uses.setdefault(name, _Recent(HELD, max)).add(now, amount)
+
+    def _above_limit(self, name: str, amount: int) -> str:
+        limit = self._limits[name].extreme(self._clock())
+        return f"queue {name} uses {amount} of a limit of {limit} milli-GPU" if amount > limit else ""
 
     def _in_use(self) -> dict[str, int]:
         return self.state.used(pod for pod in self.state.running() if pod.uid not in self._orphaned)
@@ -234,18 +251,31 @@ class QueueObserver:
             self._violated(f"{pod.name} was evicted for an unknown reason: {why}")
 
     def _judge_reclaim(self, pod: ObservedPod, said: re.Match[str], why: str) -> None:
-        now, queue = self._clock(), said["queue"]
+        queue = said["queue"]
         if float(said["used"]) <= float(said["most"]):
             self._violated(f"{pod.name} was evicted from a queue within its share: {why}")
         if queue not in (path := self.state.path(pod.queue)) and path:
             self._violated(f"{pod.name} of {pod.queue} was evicted because of another queue: {why}")
         if queue in self.state.path(said["taker"]):
             self._violated(f"{pod.name} of {pod.queue} was evicted for its own side: {why}")
-        if queue in self._uses and queue in self._quotas:
-            used, quota = self._uses[queue].extreme(now), self._quotas[queue].extreme(now)
+        if queue in self._uses and queue in self._deserved:
+            used = self._uses[queue].extreme(self._clock())
             self.counts["reclaims compared with quotas"] += 1
-            if used <= quota:
-                self._violated(f"{pod.name} was evicted though {queue} uses {used} of a quota of {quota}: {why}")
+            if used <= self._deserved[queue].extreme(self._clock()):
+                self._suspect(partial(self._within_quota, queue, used, f"{pod.name} was evicted: {why}"))
+
+    def _within_quota(self, queue: str, used: int, what: str) -> str:
+        deserved = self._deserved[queue].extreme(self._clock())
+        return f"{what}, though {queue} uses {used} of a quota of {deserved}" if used <= deserved else ""
+
+    def _suspect(self, problem: Callable[[], str]) -> None:
+        self._suspicions.append((self._clock() + LAG, problem))
+
+    def _settle(self, now: float) -> None:
+        while self._suspicions and self._suspicions[0][0] <= now:
+            problem = self._suspicions.popleft()[1]()
+            if problem:
+                self._violated(problem)
 
     def _violated(self, text: str) -> None:
         self.violations.append(f"{time.strftime('%H:%M:%S')} {text}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.storm.queues.cluster_state import GPU, UNITS, ClusterState, ObservedPod, ObservedQueue
-from tests.storm.queues.queue_observer import LATE, QueueObserver
+from tests.storm.queues.queue_observer import LAG, LATE, QueueObserver
 
 Json = dict[str, Any]
 STALE = 30.0
@@ -22,8 +22,10 @@ class Watched:
         self.observer = QueueObserver(Path(), stale=STALE, clock=lambda: self.now)
         self._events = 0
 
-    @property
-    def found(self) -> list[str]:
+    def found(self, *, after: float = LAG) -> list[str]:
+        """What is known after some seconds."""
+        self.now += after
+        self.observer.look()
         return self.observer.violations
 
     def queue(self, name: str, parent: str = "", **gpu: float) -> None:
@@ -65,10 +67,10 @@ def watched() -> Watched:
 def test_q05_a_queue_above_the_limit_of_its_parent_is_found(watched: Watched) -> None:
     for number in range(2):
         watched.pod(f"p{number}", "leaf", node="n1")
-    assert not watched.found
+    assert not watched.found()
     watched.pod("p2", "leaf", node="n1", resource="mig.das.com/1g.5gb")
-    assert watched.found
-    assert "queue root uses 2125 of a limit of 2000" in watched.found[0]
+    assert watched.found()
+    assert "queue root uses 2125 of a limit of 2000" in watched.found()[0]
 
 
 def test_q05_a_limit_that_was_lowered_counts_a_moment_later(watched: Watched) -> None:
@@ -76,31 +78,51 @@ def test_q05_a_limit_that_was_lowered_counts_a_moment_later(watched: Watched) ->
     watched.now += 2 * LATE
     watched.queue("root", quota=2, limit=1)
     watched.pod("p1", "leaf", node="n1")  # decided before
-    assert not watched.found
+    assert not watched.found()
     watched.pod("p1", "leaf", event="DELETED")
     watched.now += 2 * LATE
     watched.pod("p2", "leaf", node="n1")
-    assert len(watched.found) == 1
+    assert len(watched.found()) == 1
+
+
+@pytest.mark.parametrize(("seen_after", "found"), [(LAG / 2, False), (2 * LAG, True)])
+def test_q05_a_limit_that_was_raised_is_seen_after_the_pods_that_use_it(
+    watched: Watched, *, seen_after: float, found: bool
+) -> None:
+    for number in range(3):
+        watched.pod(f"p{number}", "leaf", node="n1")
+    assert not watched.found(after=0)
+    watched.found(after=seen_after)
+    watched.queue("root", quota=2, limit=3)
+    assert bool(watched.found()) == found
 
 
 def test_q09_a_group_that_runs_in_parts_for_too_long_is_found(watched: Watched) -> None:
     meta = {"name": "g", "namespace": "default"}
     watched.observer.group_changed("ADDED", {"metadata": meta, "spec": {"minMember": 2}})
     watched.pod("g0", "leaf", node="n1", group="g")
-    watched.observer.look_at_groups()
+    watched.observer.look()
     watched.now += STALE - 1
     watched.pod("g1", "leaf", group="g")  # pending
-    watched.observer.look_at_groups()
-    assert not watched.found
-    watched.now += 2
-    watched.observer.look_at_groups()
-    assert "1 of at least 2 pods of default/g" in watched.found[0]
+    assert not watched.found(after=0)
+    assert "1 of at least 2 pods of default/g" in watched.found(after=2)[0]
 
 
 def test_q06_a_reclaim_from_a_queue_within_its_quota_is_found(watched: Watched) -> None:
     watched.pod("p0", "leaf", node="n1")
     watched.evicted("p0", "reclaimed for t of queue other: queue root uses 3 GPUs and has a fair share of 2 GPUs")
-    assert "p0 was evicted though root uses 1000 of a quota of 2000" in watched.found[0]
+    assert "p0 was evicted: reclaimed for t" in watched.found()[0]
+    assert "though root uses 1000 of a quota of 2000" in watched.found()[0]
+
+
+@pytest.mark.parametrize("lowered", ["root", "leaf"])
+def test_q03_q06_a_quota_counts_as_far_as_limits_let_it_be_used(watched: Watched, lowered: str) -> None:
+    for number in range(2):
+        watched.pod(f"p{number}", "leaf", node="n1")
+    parent = "" if lowered == "root" else "root"
+    watched.queue(lowered, parent, quota=2, limit=1)
+    watched.evicted("p0", "reclaimed for t of queue other: queue root uses 2 GPUs and has a fair share of 1 GPU")
+    assert not watched.found()
 
 
 @pytest.mark.parametrize(
@@ -119,14 +141,14 @@ def test_q06_an_eviction_without_a_right_is_found(watched: Watched, why: str, fo
     for number in range(2):
         watched.pod(f"p{number}", "leaf", node="n1")
     watched.evicted("p0", why)
-    assert bool(watched.found) == bool(found)
-    assert not found or found in watched.found[0]
+    assert bool(watched.found()) == bool(found)
+    assert not found or found in watched.found()[0]
 
 
 def test_q05_the_eviction_of_a_pod_that_is_not_preemptible_is_found(watched: Watched) -> None:
     watched.pod("p0", "leaf", node="n1", priority=100)
     watched.evicted("p0", "preempted for t of the same queue leaf: its priority is 125, that of this pod 100")
-    assert "not preemptible" in watched.found[0]
+    assert "not preemptible" in watched.found()[0]
 
 
 def state(*pods: Json, free: int = 0, minimum: int = 0, units: set[int] | None = None) -> ClusterState:
