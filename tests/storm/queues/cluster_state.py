@@ -116,7 +116,7 @@ class ClusterState:
     def deserved(self, name: str) -> int:
         """The quota of a queue, as far as its limit and those of the queues below it let it be used."""
         quota, most = self.queues[name].quota, self._most(name)
-        return quota if most == UNLIMITED else min(quota, most)
+        return max(quota, most) if UNLIMITED in (quota, most) else min(quota, most)
 
     def _most(self, name: str) -> int:
         limit = self.queues[name].limit

@@ -145,7 +145,7 @@ class QueueObserver:
             self.look()
 
     def look(self) -> None:
-        """For what time shows."""
+        """For what only time shows."""
         with self._lock:
             self._look_at_groups()
             self._settle(self._clock())
