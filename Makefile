@@ -55,6 +55,7 @@ bench: $(VENV)/.develop ## run the benchmarks together with their baselines
 	$(BIN)/python -m benchmarks.gang
 	$(BIN)/python -m benchmarks.queues
 	$(BIN)/python -m benchmarks.waiting
+	$(BIN)/python -m benchmarks.sharing
 
 soak: $(VENV)/.develop ## run the soak tests in full
 	APPORTION_SOAK=1 $(PYTEST) -m soak -s --timeout 0

@@ -57,7 +57,12 @@ async def nodes(client: Client, count: int) -> None:
     }
 
     async def make(name: str) -> None:
-        labels = {names.HOSTNAME_LABEL: name, names.MIG_CAPABLE_LABEL: "true", names.GPU_PRODUCT_LABEL: "A100"}
+        labels = {
+            names.HOSTNAME_LABEL: name,
+            names.MIG_CAPABLE_LABEL: "true",
+            names.GPU_PRODUCT_LABEL: "A100",
+            names.GPU_MEMORY_LABEL: str(model.memory_mib),
+        }
         await client.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
         await client.patch(kinds.NODES, name, {"status": status}, subresource="status")
 

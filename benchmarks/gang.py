@@ -14,11 +14,9 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,7 +24,7 @@ from apportion.apis import kinds, names
 from apportion.apis.meta import Bare
 from apportion.cluster import access
 from apportion.cluster.client import Client
-from benchmarks import cluster_objects, real_plane
+from benchmarks import api_counters, cluster_objects, real_plane
 from benchmarks.cluster_objects import GPUS
 from tests.environments.control_plane import ADMIN, ControlPlane
 from tests.environments.sandbox import Daemon
@@ -35,7 +33,6 @@ HOLDERS, TAKERS = "holders", "default"  # namespaces, and queues of the same nam
 SCRIPT, OURS = "script", "apportion"
 AT_ONCE = 64
 SYNCED_WITHIN_SECONDS = 60.0
-_REQUESTS = re.compile(r'^apiserver_request_total\{.*resource="(\w*)".*subresource="(\w*)".*verb="(\w+)".*\} (\S+)$')
 
 Json = dict[str, Any]
 
@@ -74,7 +71,7 @@ class Bench:
         load = os.getloadavg()[0]
         daemon = await self._scheduler() if name == OURS else None
         watcher = real_plane.watch(self._plane, self._pods)
-        before = await self._writes()
+        before = await api_counters.writes(self._client)
         try:
             started = time.monotonic()
             if daemon is None:
@@ -82,7 +79,7 @@ class Bench:
             else:
                 await self._all(self._created)
             last = (await asyncio.to_thread(real_plane.seen, watcher, daemon))["last"]
-            writes = await self._writes() - before
+            writes = await api_counters.writes(self._client) - before
         finally:
             if daemon is not None:
                 daemon.stop(timeout=20)
@@ -142,16 +139,6 @@ class Bench:
             await asyncio.sleep(0.2)
         await asyncio.sleep(2.0)  # statuses of queues
         return daemon
-
-    async def _writes(self) -> Counter[str]:
-        """Requests that changed something, from the server's own counters."""
-        text = (await self._client.raw("GET", "/metrics", accept="text/plain")).decode()
-        counted: Counter[str] = Counter()
-        for line in text.splitlines():
-            found = _REQUESTS.match(line)
-            if found and found[3] in {"POST", "PUT", "PATCH", "APPLY", "DELETE"}:
-                counted[f"{found[3]} {found[1]}/{found[2]}".rstrip("/")] += int(float(found[4]))
-        return counted
 
 
 def _pod(name: str, queue: str, *, node: str = "", group: str = "") -> Json:

@@ -27,7 +27,7 @@ from typing import Any
 from apportion.apis import names
 from apportion.cluster import access
 from apportion.cluster.client import Client
-from benchmarks import cluster_objects, real_plane
+from benchmarks import api_counters, cluster_objects, real_plane
 from tests.environments.control_plane import ADMIN, ControlPlane
 from tests.environments.sandbox import Daemon
 
@@ -86,7 +86,7 @@ class Bench:
         try:
             seen = await asyncio.to_thread(real_plane.seen, watcher, daemon)
             events = await self._events(daemon)
-            cpu = _cpu(daemon.pid)
+            cpu = api_counters.cpu_seconds(daemon.pid)
             writes, busy = await self._writes() - writes, self._api_cpu() - busy
         finally:
             daemon.stop(timeout=20)
@@ -128,19 +128,11 @@ class Bench:
                 return found
             await asyncio.sleep(0.5)
 
-    async def _writes(self) -> float:
-        """Requests that changed something, from the server's own counters."""
-        text = (await self._client.raw("GET", "/metrics", accept="text/plain")).decode()
-        counted = 0.0
-        for line in text.splitlines():
-            if line.startswith("apiserver_request_total{") and 'dry_run=""' in line:
-                verb = line.split('verb="', 1)[1].split('"', 1)[0]
-                if verb in {"POST", "PUT", "PATCH", "APPLY", "DELETE"}:
-                    counted += float(line.rsplit(" ", 1)[1])
-        return counted
+    async def _writes(self) -> int:
+        return (await api_counters.writes(self._client)).total()
 
     def _api_cpu(self) -> float:
-        return _cpu(self._plane.api_server.pid) + _cpu(self._plane.etcd.pid)
+        return sum(api_counters.cpu_seconds(each.pid) for each in (self._plane.api_server, self._plane.etcd))
 
 
 async def _measure(bench: Bench, arguments: argparse.Namespace) -> list[Run]:
@@ -158,11 +150,6 @@ async def _measure(bench: Bench, arguments: argparse.Namespace) -> list[Run]:
 
 def _alternating(schedulers: list[str], runs: int) -> list[str]:
     return [each for number in range(runs) for each in schedulers[:: -1 if number % 2 else 1]]
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _kube_settings(kubeconfig: Path) -> dict[str, Any]:

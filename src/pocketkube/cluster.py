@@ -28,7 +28,7 @@ from pocketkube import kubeconfig as kubeconfigs
 from pocketkube.api import initial_objects
 from pocketkube.api import status as api_status
 from pocketkube.api.http import HttpShell
-from pocketkube.api.in_process_transport import LocalTransport
+from pocketkube.api.in_process_transport import LocalTransport, PodTransport
 from pocketkube.api.request_attributes import ADMIN, AUTHENTICATED, MASTERS, User
 from pocketkube.api.server import ApiServer
 from pocketkube.api.subresources.logs import LogOptions
@@ -79,7 +79,9 @@ class EmbeddedCluster:
         self.server = ApiServer(clock=lambda: datetime.fromtimestamp(self._clock.now(), UTC), with_controllers=True)
         self._plans = list(nodes)
         self._plugins = plugins or Plugins()
-        self._images = Images(self._plugins.process_images, self._plugins.image_commands)
+        self._images = Images(
+            self._plugins.process_images, self._plugins.image_commands, self._plugins.coroutine_images
+        )
         self.sandbox = Sandbox(self._clock, self._plugins.programs)
         self._port = port
         self._settings = kubelet or KubeletSettings()
@@ -195,12 +197,14 @@ class EmbeddedCluster:
         return Site(
             root=self.root,
             client=Client(LocalTransport(self.server, user)),
+            client_of=lambda pod: Client(PodTransport(self.server, pod)),
             clock=self._clock,
             settings=self._settings,
             addresses=self._addresses,
             stored=stored,
             images=self._images,
             sandbox=self.sandbox,
+            runtime_files=self._plugins.runtime_files,
             api_host=HOST,
             api_port=self._http.port,
         )

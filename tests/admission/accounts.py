@@ -14,7 +14,7 @@ import pytest
 
 from apportion import manifests
 from apportion.apis import names
-from apportion.cluster import access
+from apportion.cluster import service_account
 from tests.environments import binaries
 from tests.environments.cluster import Cluster
 from tests.environments.control_plane import ControlPlane
@@ -80,7 +80,7 @@ def running(cluster: ControlPlane, account: str, arguments: list[str], folder: P
     (secrets / "namespace").write_text(names.DAS_NAMESPACE)
     (secrets / "ca.crt").write_bytes(cluster.credentials.ca.read_bytes())
     environment = os.environ | {
-        access.SERVICE_ACCOUNT_DIR_ENV: str(secrets),
+        service_account.DIRECTORY_ENV: str(secrets),
         "KUBERNETES_SERVICE_HOST": SERVICE_ADDRESS,
         "KUBERNETES_SERVICE_PORT": "443",
     }

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from apportion.admission import admission_review, environment
+from apportion.admission.shares import Sharing
 from tests.admission.gpu_doors import VISIBLE, variable
 from tests.admission.reviews import applied, review
+from tests.admission.samples import created
 from tests.builders.pods import container, pod
 
 Json = dict[str, Any]
@@ -56,13 +58,13 @@ def test_t05_beside_a_gpu_nvidias_runtime_gives_the_image_of_a_sidecar_nothing()
     assert env(reviewed(pod("story", containers=[gpu, sidecar], runtimeClassName="kata"))) == [[], []]
 
 
-@pytest.mark.parametrize(("scheduler", "named"), [("kai-scheduler", None), ("kai-scheduler", "b"), ("", None)])
-def test_t05_the_container_with_a_share_is_left_to_the_binder(scheduler: str, named: str | None) -> None:
+@pytest.mark.parametrize("named", [None, "b"])
+def test_t05_the_container_with_a_share_keeps_its_reference(named: str | None) -> None:
     annotations = {"gpu-fraction": "0.5"} | ({"gpu-fraction-container-name": named} if named else {})
     both = [container("a", envFrom=SOURCE), container("b", envFrom=SOURCE)]
-    after = env(reviewed(pod("story", containers=both, annotations=annotations, scheduler=scheduler)))
-    sharing = (named or "a") if scheduler else None
-    assert after == [[] if name == sharing else [VOID] for name in "ab"]
+    body = pod("story", containers=both, annotations=annotations, schedulerName="kai-scheduler")
+    shared = created(body, sharing=Sharing(on=True))
+    assert reviewed(copy.deepcopy(shared)) == shared
 
 
 def test_d05_an_update_repeats_what_was_added_and_adds_nothing_else() -> None:
@@ -79,6 +81,20 @@ def test_t05_new_ephemeral_containers_get_it_too() -> None:
     after["spec"]["ephemeralContainers"] += [{"name": "new", "envFrom": SOURCE}, {"name": "plain"}]
     done = reviewed(after, old=before, operation="UPDATE", subResource="ephemeralcontainers")
     assert env(done, "ephemeralContainers") == [[], [VOID], []]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"runtimeClassName": "nvidia"}, {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "kai-scheduler"}],
+    ids=["runtime class", "share"],
+)
+def test_t05_beside_a_gpu_the_image_of_an_ephemeral_container_selects_nothing(more: Json) -> None:
+    before = pod("story", containers=[container()], **more)
+    after = copy.deepcopy(before)
+    after["spec"]["ephemeralContainers"] = [{"name": "plain"}]
+    done = reviewed(after, old=before, operation="UPDATE", subResource="ephemeralcontainers")
+    assert env(done, "ephemeralContainers") == [[VOID]]
+    assert env(done) == [[]]
 
 
 def test_t05_other_objects_and_subresources_are_unchanged() -> None:

@@ -64,6 +64,7 @@ def installed(separate_cluster: Cluster) -> Cluster:
     """Everything but the workloads."""
     chosen = [entry for entry in manifests.load() if entry["kind"] not in {"Deployment", "DaemonSet"}]
     separate_cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([*chosen, RUNTIME_CLASS, TENANT]))
+    webhook_service.switch_sharing(separate_cluster)
     until(lambda: refusal(separate_cluster, "default", DOORS["annotation: cdi"].body), "the policies are in force")
     return separate_cluster
 
@@ -120,11 +121,14 @@ def test_t05_a_pod_from_before_the_installation_can_still_be_changed_and_deleted
 
 def test_t05_only_administrators_exempt_a_namespace(installed: Cluster, workspace: str) -> None:
     every = DOORS["environment: all devices"].body
-    for name in ("gpu-operator", "kai-scheduler", "kai-resource-reservation", "gpu-webhook"):
+    for name in ("gpu-operator", "gpu-webhook"):
         namespace(installed, name)
         assert refusal(installed, name, every), f"{name} is exempt by its name"
         installed.kubectl("delete", "namespace", name, "--wait=false")
     tenant = account(installed, workspace)
+    for name in ("kai-scheduler", "kai-resource-reservation"):
+        said = installed.kubectl(*tenant, "create", "namespace", name, check=False)
+        assert f"metadata.name: '{name}': pods of a namespace with this name can use every GPU" in said
     labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"{workspace}-x", "labels": EXEMPT}}
     said = installed.kubectl(*tenant, "create", "-f", "-", input=json.dumps(labelled), check=False)
     assert "needs the right to the verb exempt on namespaces of apportion.io" in said

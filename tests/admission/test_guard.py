@@ -46,6 +46,25 @@ def test_d03_a_share_under_another_scheduler_is_warned_about(annotation: str) ->
         judged(ours | {"spec": ours["spec"] | {"nodeName": "n1"}})
 
 
+@pytest.mark.parametrize(
+    ("annotations", "warned"),
+    [
+        (
+            {"gpu-fraction-container-name": "main"},
+            ["gpu-fraction-container-name has no effect without gpu-fraction or"],
+        ),
+        ({"gpu-fraction": "0.5", "mps": "true"}, ["mps has no effect"]),
+        ({"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"}, []),
+        ({"mps": "true"}, []),
+    ],
+)
+def test_d03_annotations_without_effect_are_warned_about(annotations: dict[str, str], warned: list[str]) -> None:
+    body = pod("story", containers=[container()], annotations=annotations, schedulerName="kai-scheduler")
+    found = judged(body).get("warnings", [])
+    assert len(found) == len(warned)
+    assert all(text.startswith(f"annotation {begins}") for text, begins in zip(found, warned, strict=True))
+
+
 def test_d02_other_objects_and_operations_pass() -> None:
     foreign = pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})], schedulerName="theirs")
     assert judged(foreign, operation="DELETE")["allowed"]

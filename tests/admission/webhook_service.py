@@ -27,6 +27,19 @@ BY_HAND = {
     "endpoints": [{"addresses": [SERVICE_ADDRESS], "conditions": {"ready": True}}],
     "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}],
 }
+SHARING_ON = {
+    "apiVersion": "kai.scheduler/v1",
+    "kind": "Config",
+    "metadata": {"name": names.KAI_CONFIG_OBJECT},
+    "spec": {"admission": {"gpuSharing": True}},
+}
+
+
+def switch_sharing(cluster: Cluster, **settings: object) -> None:
+    """The Config with these admission settings; on, if there are none."""
+    body = SHARING_ON | {"spec": {"admission": settings or {"gpuSharing": True}}}
+    cluster.kubectl("wait", "--for=condition=Established", "crd/configs.kai.scheduler")
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(body))
 
 
 @contextmanager

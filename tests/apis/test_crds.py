@@ -156,7 +156,11 @@ async def test_q01_what_is_not_set_is_not_filled_in_and_read_as_the_default(clie
             kinds.KAI_CONFIGS,
             {
                 "admission": {"gpuSharing": True, "webhook": {"port": 443}},
-                "binder": {"resourceReservation": {"namespace": "n", "image": {"tag": "t"}}, "replicas": 2},
+                "binder": {
+                    "cdiEnabled": True,
+                    "resourceReservation": {"namespace": "n", "image": {"tag": "t"}},
+                    "replicas": 2,
+                },
                 "podGrouper": {"everyPod": True, "args": {"gangScheduleKnative": True}},
             },
         ),

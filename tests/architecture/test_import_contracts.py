@@ -37,6 +37,8 @@ BREACHES = [
     Breach("small-agent", "apportion/emulation/gpus/driver.py", "import apportion.core.placement.node_prices"),
     Breach("agent-without-numpy", "apportion/core/grid.py", "import numpy"),
     Breach("agent-without-numpy", "apportion/node/new_module.py", "import numpy"),
+    Breach("small-reservation", "apportion/reserve/attempts.py", "import pynvml"),
+    Breach("small-reservation", "apportion/reserve/device.py", "import apportion.apis.installation"),
     Breach("pocketkube", "pocketkube/new_module.py", "import apportion.emulation.cluster.topology"),
     Breach("pocketkube", "pocketkube/controllers/new_module.py", "import apportion.core"),
     Breach("pocketkube", "pocketkube/api/server.py", "import apportion.apis.names"),

@@ -33,9 +33,21 @@ def crowd(dice: random.Random) -> Fleet:
     for number in range(dice.randint(0, 8)):
         wants = dice.choice(({"gpus": 1}, {"gpus": 2}, {"cpu": "1"}))
         fleet.add_pod(pod_request(f"old-{number}", **wants), f"node-{dice.randrange(NODES)}")
+    for number in range(dice.randint(0, 2)):
+        _reserve_gpu(dice, fleet, number)
     for number in range(dice.randint(0, 3)):
         fleet.reserve(reservation(dice, f"old-room-{number}", fleet))
     return fleet
+
+
+def _reserve_gpu(dice: random.Random, fleet: Fleet, number: int) -> None:
+    """A reservation pod that says which GPU it has, or does not."""
+    where = f"node-{dice.randrange(NODES)}"
+    labels = {names.GPU_GROUP_LABEL: f"group of {where}-gpu1"}
+    held = pod_request(f"reservation-{number}", namespace=fleet.reservation_namespace, gpus=1, labels=labels)
+    fleet.add_pod(held, where)
+    if dice.random() < 0.6:
+        fleet.set_devices(where, {held.uid: (f"{where}-gpu{dice.randint(1, 3)}",)})
 
 
 def reservation(dice: random.Random, key: str, fleet: Fleet) -> Reservation:
@@ -68,7 +80,12 @@ def operation(dice: random.Random, fleet: Fleet, number: int) -> Operation:  # n
             return Bind(request, where, dice.choice(((), (f"{where}-gpu1",))))
         case 4:
             shares = tuple((f"{where}-gpu{n}", 1000 * n) for n in range(1, dice.randint(2, 3)))
-            return BindShare(pod_request(name, fraction="0.5"), where, shares)
+            return BindShare(
+                pod_request(name, fraction="0.5", devices=len(shares)),
+                where,
+                shares,
+                tuple(f"group of {gpu}" for gpu, _ in shares),
+            )
         case 5:
             victims = [uid for home in fleet for uid in home.pods]
             if victims and dice.random() < 0.8:

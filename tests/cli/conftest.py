@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scheduler.conftest import cluster, each_cluster, real_api
+from tests.scheduler.conftest import cluster, each_cluster
+from tests.scheduler.test_shares import sharing
 
-__all__ = ["cluster", "each_cluster", "real_api"]
+__all__ = ["cluster", "each_cluster", "sharing"]

@@ -25,9 +25,11 @@ async def asked(cluster: ApiCluster, pod: str) -> dict[str, Any]:
 
 
 async def event_of(cluster: ApiCluster, pod: str) -> str:
+    uid = (await cluster.get(pod)).uid
+
     async def newest() -> str:
         listing = await cluster.client.list(kinds.EVENTS, namespace="default")
-        told = [e for e in listing.items if e["involvedObject"]["name"] == pod and e["reason"] == "FailedScheduling"]
+        told = [e for e in listing.items if e["involvedObject"]["uid"] == uid and e["reason"] == "FailedScheduling"]
         return max(told, key=lambda e: int(e["metadata"]["resourceVersion"]))["message"] if told else ""
 
     return await until(newest)

@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from apportion.apis.kinds import NODES
-from apportion.cluster import access, credentials
+from apportion.cluster import access, credentials, service_account
 from apportion.cluster.certificates import Authority
 from apportion.cluster.client import Client
 from apportion.cluster.errors import ConfigError
@@ -152,7 +152,7 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(AUTHORITY.bundle)
     (tmp_path / "token").write_text("first")
-    monkeypatch.setenv(access.SERVICE_ACCOUNT_DIR_ENV, str(tmp_path))
+    monkeypatch.setenv(service_account.DIRECTORY_ENV, str(tmp_path))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", api.url.rsplit(":", 1)[1])
     monkeypatch.setattr(credentials, "REREAD_SECONDS", 0.0)

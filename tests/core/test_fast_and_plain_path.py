@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from apportion.core import group_decision
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Taint
 from apportion.core.groups import Group
+from apportion.core.node import NodeState
 from apportion.core.policies import Policy
 from tests.builders.accelerators import A100, CATALOG, H100, T4
 from tests.builders.fleets import add_node, node_facts
@@ -61,7 +63,7 @@ def assert_sound(fleet: Fleet) -> None:
     """Nothing overlaps, nothing is allocated twice, every GPU has one use, and the ledgers agree with the records."""
     for state in fleet:
         held = [request.whole_gpus for request in state.pods.values()]
-        given = sum(gpu.whole is not None for gpu in state.gpus.values())
+        given = sum(gpu.held for gpu in state.gpus.values())
         assert given <= sum(held)
         for gpu in state.gpus.values():
             uses = [bool(gpu.slices), bool(gpu.shares), gpu.whole is not None]
@@ -90,8 +92,9 @@ def _end(plain: Fleet, fast: Fleet, uid: str) -> None:
 
 def _disturb(dice: random.Random, plain: Fleet, fast: Fleet) -> None:
     name = f"node-{dice.randrange(12)}"
-    what = dice.choice(("cordon", "lose", "unready", "grow"))
+    what = dice.choice(("cordon", "lose", "unready", "grow", "hide", "close", "crowd", "reserve"))
     cpu, new = dice.choice((8_000, 64_000)), 10 + dice.randrange(4)
+    odd, pods = dice.randrange(4), dice.choice((1, 2, 3, 110))
     for fleet in (plain, fast):
         state = fleet.nodes.get(name)
         if what == "grow" or state is None or state.facts is None:
@@ -100,8 +103,25 @@ def _disturb(dice: random.Random, plain: Fleet, fast: Fleet) -> None:
             add_node(fleet, node_facts(name, unschedulable=True), [])
         elif what == "lose":
             fleet.remove_node(name)
+        elif what in {"hide", "close"}:
+            facts = [gpu.facts for gpu in state.gpus.values()]
+            change = {"measured": False} if what == "hide" else {"takes_shares": False}
+            facts[odd:] = [replace(each, **change) for each in facts[odd:]]
+            fleet.set_gpus(name, facts, ready=state.ready)
+        elif what == "crowd":
+            fleet.set_node(replace(state.facts, allocatable={**state.facts.allocatable, "pods": pods}))
+        elif what == "reserve":
+            _reserve(fleet, state, odd)
         else:
             fleet.set_gpus(name, [gpu.facts for gpu in state.gpus.values()], ready=False)
+
+
+def _reserve(fleet: Fleet, state: NodeState, number: int) -> None:
+    """A reservation pod comes, for a GPU that is shared or for none."""
+    held = pod_request(f"reservation-{state.name}-{number}", namespace=fleet.reservation_namespace, gpus=1)
+    fleet.add_pod(held, state.name)
+    shared = tuple(uuid for uuid, gpu in state.gpus.items() if gpu.shares)
+    fleet.set_devices(state.name, {held.uid: shared[number : number + 1]})
 
 
 def _fleet(seed: int) -> Fleet:
@@ -134,7 +154,8 @@ def _request(dice: random.Random, number: int) -> Request:
         case "mib":
             more["memory"] = dice.choice((1, 2000, 9000))
         case "pair":
-            more |= {"fraction": "0.3", "devices": 2}
+            amount = dice.choice(({"fraction": "0.3"}, {"memory": 5000}))
+            more |= {**amount, "devices": dice.choice((2, 2, 3))}
         case "whole":
             more["gpus"] = dice.choice((1, 1, 2, 4))
         case "slices":

@@ -11,7 +11,9 @@ from tests.environments.api import JSON, Api, RefusedError
 SHARED = "apportion-test/shared"
 """A label: this object outlives the test that made it, because others use it too."""
 
-_REFUSED = re.compile(r"refused (system:serviceaccount:(?:das-operator|gpu-webhook|kai-scheduler):.*)")
+_REFUSED = re.compile(
+    r"refused (system:serviceaccount:(?:das-operator|gpu-webhook|kai-scheduler|kai-resource-reservation):.*)"
+)
 _TERMINATING = (
     "because it is being terminated"  # an event for a pod whose namespace is being deleted: no lack of rights
 )

@@ -7,6 +7,7 @@ network sees one loopback port, behind which the relay stands.
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import sys
@@ -38,6 +39,7 @@ class ControlPlane(Cluster):
         """`controllers=False`: an API server alone, where nodes and pods are whatever a test says they are."""
         self._without_admission = without_admission
         self._expected: set[str] = set()
+        self._node_numbers = itertools.count(1)
         self.sandbox = Sandbox(folder)
         try:
             self._make(controllers=controllers)
@@ -49,6 +51,10 @@ class ControlPlane(Cluster):
     def enter(self) -> list[str]:
         """Command prefix for a process of the machine that shall share the cluster's network (a plane, say)."""
         return self.sandbox.enter
+
+    def next_node_number(self) -> int:
+        """Never one that was given before: folders and networks of nodes that are gone stay behind."""
+        return next(self._node_numbers)
 
     def kubeconfig_of(self, user: str, name: str) -> Path:
         """For processes inside the sandbox: `system:node:n1` and the like."""

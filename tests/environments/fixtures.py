@@ -1,6 +1,7 @@
 """The fixtures that tests ask for by name.
 
 `control_plane`  a real control plane, once per run
+`real_api`       a real API server without controllers, once per run
 `real_node`      a real node on a control plane of its own (`real_node.plane`), once per run
 `real_planes`    our planes on that node, from the shipped manifests, once per run
 `any_cluster`    the test runs twice: on the embedded cluster and on the real control plane
@@ -40,6 +41,13 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         plane = ControlPlane(tmp_path_factory.mktemp("real"))
     yield plane
     plane.close()
+
+
+@pytest.fixture(scope="session")
+def real_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Nodes and pods are whatever a test says they are."""
+    with api_server(tmp_path_factory) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +92,17 @@ def any_cluster(request: pytest.FixtureRequest) -> Cluster:
     name = {"embedded": "embedded_cluster", "real": "control_plane"}[request.param]
     cluster: Cluster = request.getfixturevalue(name)
     return cluster
+
+
+@contextmanager
+def api_server(folders: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Without controllers and scheduler."""
+    require(binaries.CONTROL_PLANE)
+    with _timed("API server"):
+        folder = folders.mktemp("api")
+        plane = ControlPlane(folder, controllers=False, without_admission=("ServiceAccount", "TaintNodesByCondition"))
+    yield plane
+    plane.close()
 
 
 @pytest.fixture(autouse=True)

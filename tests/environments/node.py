@@ -31,12 +31,12 @@ class RealNode:
     def __init__(
         self,
         plane: ControlPlane,
-        number: int = 1,
         *,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         self.plane = plane
+        number = plane.next_node_number()
         self.name = f"n{number}"
         self.address = f"10.77.1.{number}"
         self.cgroup = f"{plane.sandbox.cgroup}/{self.name}"

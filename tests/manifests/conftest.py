@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.environments import binaries
+from tests.environments.api import Api
 from tests.environments.control_plane import ControlPlane
 from tests.environments.embedded import Embedded
 from tests.environments.fixtures import require
 from tests.manifests.installed_tokens import InstalledTokens
+
+SCHEDULERS = (("das-operator", "das-scheduler"), ("kai-scheduler", "kai-scheduler"))
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +41,10 @@ def real_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledT
 def tokens(request: pytest.FixtureRequest) -> InstalledTokens:
     found: InstalledTokens = request.getfixturevalue(f"{request.param}_tokens")
     return found
+
+
+@pytest.fixture(params=SCHEDULERS, ids=lambda account: account[1])
+def scheduler(request: pytest.FixtureRequest, tokens: InstalledTokens) -> Api:
+    """Both accounts of the scheduler program have the same rights."""
+    namespace, account = request.param
+    return tokens.token(account, namespace=namespace)

@@ -37,15 +37,18 @@ class InstalledTokens:
         self.cluster = cluster
         self.api = cluster.api
         self._folder = folder
-        objects = [*installation(), *(entry for entry in manifests.load("fallback") if entry["kind"] != "Deployment")]
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(objects))
+        self._apply([*installation(), *without_deployments("fallback")])
         kinds = [f"crd/{entry['metadata']['name']}" for entry in installation("CustomResourceDefinition")]
         cluster.kubectl("wait", "--for=condition=Established", *kinds)
+        self._apply(without_deployments("sharing"))
         for node in (HERE, THERE):
             self._make_node(node)
         self.agent_here = self.token("das-daemonset", self._agent_pod(HERE))
         self.agent_there = self.token("das-daemonset", self._agent_pod(THERE))
         self._await_policies()
+
+    def _apply(self, objects: list[Json]) -> None:
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(objects))
 
     def token(self, account: str, pod: Json | None = None, namespace: str = NAMESPACE) -> Api:
         """The API as one of our accounts; `pod` binds the token to a pod, and so to its node."""
@@ -90,6 +93,19 @@ class InstalledTokens:
         """The API server learns of new policies a moment after they are stored."""
         path = f"{OURS}/allocationclaims/claim-{THERE}?dryRun=All"
         until(lambda: status(self.agent_here, "DELETE", path) == DENIED, "policies are in force")
+        namespace = names.RESERVATION_NAMESPACE
+        self.pod("probe", HERE, namespace)
+        unbound = self.token(names.RESERVATION_SERVICE_ACCOUNT, namespace=namespace)
+        probe = f"{CORE}/namespaces/{namespace}/pods/probe"
+        body = {"metadata": {"annotations": {names.RESERVED_GPU: "GPU-1"}}}
+
+        def refused() -> bool:
+            return (
+                "the pod that its token is bound to" in answer(unbound, "PATCH", f"{probe}?dryRun=All", body, MERGE)[1]
+            )
+
+        until(refused, "the policies of sharing are in force")
+        self.api.delete(f"{probe}?gracePeriodSeconds=0")
 
 
 def installation(*kinds: str) -> list[Json]:
@@ -101,6 +117,10 @@ def installation(*kinds: str) -> list[Json]:
         if entry["kind"] == "DaemonSet":
             entry["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/nowhere": "true"}
     return objects
+
+
+def without_deployments(part: str) -> list[Json]:
+    return [entry for entry in manifests.load(part) if entry["kind"] != "Deployment"]
 
 
 def accelerator(metadata: Json) -> Json:

@@ -20,7 +20,7 @@ POLICY = "ValidatingAdmissionPolicy"
 ENVIRONMENT = "environment.gpu-guard.apportion.io"
 ROLES = [entry for entry in OBJECTS if entry["kind"] in {"Role", "ClusterRole"}]
 WORKLOADS = [entry for entry in OBJECTS if entry["kind"] in {"Deployment", "DaemonSet"}]
-FALLBACK = [entry for entry in manifests.load("fallback") if entry["kind"] == "Deployment"]
+OTHERS = [entry for part in ("fallback", "sharing") for entry in manifests.load(part) if entry["kind"] == "Deployment"]
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
@@ -174,6 +174,7 @@ def test_d02_the_configuration_calls_our_service_and_fails_closed() -> None:
 
 
 def test_t05_only_namespaces_that_ship_and_kube_system_are_exempt_by_name() -> None:
+    sharing = {entry["metadata"]["name"] for entry in manifests.load("sharing") if entry["kind"] == "Namespace"}
     shipped = {entry["metadata"]["name"] for entry in OBJECTS if entry["kind"] == "Namespace"}
     selectors = [
         entry["namespaceSelector"]
@@ -186,9 +187,11 @@ def test_t05_only_namespaces_that_ship_and_kube_system_are_exempt_by_name() -> N
     guarding = [policies[f"{kind}.gpu-guard.apportion.io"]["matchConstraints"] for kind in ("pods", "jobs")]
     for selector in [*selectors, *(each["namespaceSelector"] for each in guarding)]:
         by_name, *others = selector["matchExpressions"]
-        assert set(by_name["values"]) <= {*shipped, names.KUBE_SYSTEM_NAMESPACE}
+        assert set(by_name["values"]) == {*shipped, *sharing, names.KUBE_SYSTEM_NAMESPACE}
         assert others in ([], [{"key": names.GPU_GUARD_LABEL, "operator": "NotIn", "values": [names.GPU_GUARD_EXEMPT]}])
-    assert names.GPU_GUARD_LABEL in str(policies["namespaces.gpu-guard.apportion.io"])
+    # Names that exist only after sharing is installed are kept for it.
+    (condition,) = policies["namespaces.gpu-guard.apportion.io"]["matchConditions"]
+    assert all(f"'{name}'" in condition["expression"] for name in (*sharing, names.GPU_GUARD_LABEL))
 
 
 def test_t05_every_policy_fails_closed_and_is_bound() -> None:
@@ -214,7 +217,7 @@ def test_t04_the_parameters_of_the_operators_policies_are_those_of_the_workloads
     assert subprocess.run(check, check=False, timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("part", ["", "fallback"])
+@pytest.mark.parametrize("part", ["", "fallback", "sharing"])
 def test_t04_policies_deny_are_bound_and_exist_before_the_workloads(part: str) -> None:
     objects = manifests.load(part)
     policies = {entry["metadata"]["name"]: entry for entry in objects if entry["kind"] == "ValidatingAdmissionPolicy"}
@@ -279,7 +282,7 @@ def test_t06_webhook_and_operator_survive_a_drain(name: str) -> None:
         assert not selector <= other["spec"]["template"]["metadata"]["labels"].items()
 
 
-@pytest.mark.parametrize("workload", [*WORKLOADS, *FALLBACK], ids=label)
+@pytest.mark.parametrize("workload", [*WORKLOADS, *OTHERS], ids=label)
 def test_t06_planes_are_confined_as_far_as_they_touch_no_device(workload: dict[str, Any]) -> None:
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]

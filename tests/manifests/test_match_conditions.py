@@ -39,6 +39,9 @@ WANTED = {
     "whole gpu": pod("story", containers=[container(limits={"nvidia.com/gpu": "1"})]),
     "slice": pod("story", containers=[container(limits={"mig.das.com/1g.5gb": "1"})]),
     "memory": pod("story", containers=[container(limits={"gpu.das.com/mem": "1"})]),
+    "fraction": pod("story", containers=[container()], annotations={"gpu-fraction": "0.5"}),
+    "share of memory": pod("story", containers=[container()], annotations={"gpu-memory": "1"}),
+    "devices of a share": pod("story", containers=[container()], annotations={"gpu-fraction-num-devices": "1"}),
 }
 UNWANTED = {
     "plain": pod("story", containers=[container(limits={"cpu": "1"}, requests={"memory": "1Gi"})]),
@@ -53,6 +56,7 @@ UNWANTED = {
     ),
     "variables from elsewhere": pod("story", containers=[container(envFrom=[{"configMapRef": {"name": "a"}}])]),
     "other annotation": pod("story", containers=[container()], annotations={"example.com/cdi.k8s.io": "x"}),
+    "lookalikes of a share": pod("story", containers=[container()], annotations={"x/gpu-fraction": "1", "mps": "true"}),
     "null lists": {"metadata": {"name": "x"}, "spec": {"containers": None, "initContainers": None}},
     "nothing": {"metadata": {"name": "x"}, "spec": {}},
 }
@@ -96,6 +100,16 @@ def test_t05_containers_beside_a_gpu_are_sent_with_nvidias_runtime() -> None:
     labelled = nvidia | {"metadata": {"name": "x", "labels": {"a": "b"}}}
     assert not reached(name, labelled, old=nvidia)
     assert not reached(name, pod("story", containers=[container()], runtimeClassName="nvidia"))
+
+
+@pytest.mark.parametrize("more", [{"runtimeClassName": "nvidia"}, {"annotations": {"gpu-memory": "1"}}])
+def test_t05_containers_that_are_added_beside_a_gpu_are_sent(more: dict[str, Any]) -> None:
+    name = "environment.gpu-guard.apportion.io"
+    before = pod("story", containers=[container()], **more)
+    debugged = before | {"spec": before["spec"] | {"ephemeralContainers": [{"name": "debug"}]}}
+    assert reached(name, debugged, old=before)
+    plain = pod("story", containers=[container()])
+    assert not reached(name, plain | {"spec": plain["spec"] | {"ephemeralContainers": [{"name": "debug"}]}}, old=plain)
 
 
 def test_m02_jobs_are_sent_by_their_template() -> None:

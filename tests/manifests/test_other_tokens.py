@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.environments.api import Api
 from tests.manifests.installed_tokens import (
     ADMISSION,
     CORE,
@@ -61,8 +62,7 @@ def test_t04_a_webhook_creates_only_its_own_secret_and_no_token(tokens: Installe
     assert status(webhook, "GET", f"{CORE}/namespaces/kube-system/secrets") == DENIED
 
 
-def test_t04_the_scheduler_changes_only_the_outcome_in_the_status_of_a_pod(tokens: InstalledTokens) -> None:
-    scheduler = tokens.token("das-scheduler")
+def test_t04_the_scheduler_changes_only_the_outcome_in_the_status_of_a_pod(scheduler: Api) -> None:
     own = f"{CORE}/namespaces/default/pods/user-{HERE}/status"
     ready = {"type": "Ready", "status": "True"}
     for body in (
@@ -79,8 +79,7 @@ def test_t04_the_scheduler_changes_only_the_outcome_in_the_status_of_a_pod(token
         assert code == 200, text
 
 
-def test_t04_the_scheduler_takes_no_volume_from_its_claim(tokens: InstalledTokens) -> None:
-    scheduler = tokens.token("das-scheduler")
+def test_t04_the_scheduler_takes_no_volume_from_its_claim(tokens: InstalledTokens, scheduler: Api) -> None:
     volumes, claims = f"{CORE}/persistentvolumes", f"{CORE}/namespaces/default/persistentvolumeclaims"
     tokens.api.create(claims, claim("c"))
     for name, reference in (("free", None), ("bound", {"namespace": "default", "name": "c"})):
@@ -103,8 +102,9 @@ def test_t04_the_scheduler_takes_no_volume_from_its_claim(tokens: InstalledToken
         tokens.api.delete(path)
 
 
-def test_t04_the_scheduler_reads_no_secrets_and_creates_no_other_lease_or_config_map(tokens: InstalledTokens) -> None:
-    scheduler = tokens.token("das-scheduler")
+def test_t04_the_scheduler_reads_no_secrets_and_creates_no_other_lease_or_config_map(
+    tokens: InstalledTokens, scheduler: Api
+) -> None:
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
     assert status(scheduler, "GET", f"{CORE}/namespaces/{NAMESPACE}/secrets") == DENIED
     assert status(scheduler, "POST", leases, {"metadata": {"name": "evil"}}) == DENIED

@@ -57,6 +57,7 @@ def test_r01_the_scheduler_writes_the_status_of_queues_and_not_their_spec() -> N
         "queues/status": {"patch"},
         "podgroups": {"get", "list", "watch", "create", "patch", "delete"},
         "podgroups/status": {"patch"},
+        "bindrequests": {"get", "list", "watch", "create", "delete"},
     }
 
 
@@ -69,7 +70,8 @@ def test_q01_only_queue_administrators_change_queues() -> None:
     }
     assert changing == {"apportion-queue-admin"}
     assert verbs("apportion-queue-viewer", "scheduling.run.ai") == {"queues": set(READ)}
-    assert verbs("apportion-viewer", "scheduling.run.ai") == {"queues": set(READ), "podgroups": set(READ)}
+    read = ("queues", "podgroups", "bindrequests")
+    assert verbs("apportion-viewer", "scheduling.run.ai") == {resource: set(READ) for resource in read}
     assert "queues" not in verbs("apportion-user", "scheduling.run.ai")
     assert "create" in verbs("apportion-user", "scheduling.run.ai")["podgroups"]
 

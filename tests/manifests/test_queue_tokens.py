@@ -26,11 +26,6 @@ def group(name: str, **metadata: object) -> Json:
 
 
 @pytest.fixture
-def scheduler(tokens: InstalledTokens) -> Api:
-    return tokens.token("das-scheduler")
-
-
-@pytest.fixture
 def made(tokens: InstalledTokens) -> Iterator[None]:
     """A queue and a group of a user, and a group of the scheduler."""
     objects = {QUEUES: [queue("team")], GROUPS: [group("theirs"), group("ours", labels=OWN)]}
@@ -110,7 +105,7 @@ def test_t04_with_a_binding_the_scheduler_adds_only_the_name_of_the_group(
     assert bind(labels={"topology.kubernetes.io/zone": "evil"}) == DENIED
     assert bind(annotations={names.POD_GROUP: "g"}) == 200
     assert tokens.api.get(f"{pods}/bound")["metadata"]["annotations"][names.POD_GROUP] == "g"
-    tokens.api.delete(f"{pods}/bound")
+    tokens.api.delete(f"{pods}/bound?gracePeriodSeconds=0")
 
 
 def test_t04_the_operator_creates_only_the_default_queues_and_changes_none(tokens: InstalledTokens) -> None:

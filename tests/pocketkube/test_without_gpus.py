@@ -62,6 +62,7 @@ GENERAL = {
     "apportion.cluster.kubeconfig_schema",
     "apportion.cluster.log_levels",
     "apportion.cluster.pemfile",
+    "apportion.cluster.service_account",
     "apportion.cluster.transport",
     "apportion.cluster.watching",
     "apportion.cluster.wire",

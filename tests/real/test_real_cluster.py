@@ -59,7 +59,7 @@ def test_running_pods_outlive_a_killed_kubelet(real_node: RealNode, namespace: s
 
 def test_a_second_node_stands_beside_the_first_and_leaves_nothing(real_node: RealNode, namespace: str) -> None:
     plane = real_node.plane
-    second = RealNode(plane, 2)
+    second = RealNode(plane)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -25,10 +25,8 @@ pytestmark = [
 
 SMALL, MEDIUM = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
 GPUS = '[{"product": "NVIDIA-H200", "count": 4, "memoryMiB": 71680}]'
-CUTS = {
-    1: [("1g.10gb", start, 1) for start in range(7)],
-    2: [("2g.20gb", 0, 2), ("2g.20gb", 2, 2), ("2g.20gb", 4, 2), ("1g.10gb", 6, 1)],
-}
+SMALL_CUT = [("1g.10gb", start, 1) for start in range(7)]
+MEDIUM_CUT = [("2g.20gb", 0, 2), ("2g.20gb", 2, 2), ("2g.20gb", 4, 2), ("1g.10gb", 6, 1)]
 PODS = "/api/v1/namespaces/default/pods"
 FALLBACK = "gpu-webhook.k8s.io/fallback"
 
@@ -40,13 +38,13 @@ def planes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     fixtures.require(binaries.CONTROL_PLANE + binaries.NODE)
     plane = ControlPlane(tmp_path_factory.mktemp("two"))
     try:
-        nodes = [_node(plane, number) for number in (1, 2)]
-        nodes[1].import_images(images.apportion())
-        installed = Installed(nodes[0])
+        small, medium = _node(plane, SMALL_CUT), _node(plane, MEDIUM_CUT)
+        medium.import_images(images.apportion())
+        installed = Installed(small)
         installed.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "fallback"))
         installed.kubectl("rollout", "status", "-n", "gpu-webhook", "deployment/gpu-webhook", "--timeout=120s")
-        until(lambda: _capacity(plane, "n1") == {SMALL: "28"}, "the small node has its devices", within=90)
-        until(lambda: _capacity(plane, "n2") == {SMALL: "4", MEDIUM: "12"}, "and the medium one", within=90)
+        until(lambda: _capacity(plane, small.name) == {SMALL: "28"}, "the small node has its devices", within=90)
+        until(lambda: _capacity(plane, medium.name) == {SMALL: "4", MEDIUM: "12"}, "and the medium one", within=90)
         yield installed
     finally:
         plane.close()
@@ -72,10 +70,10 @@ def test_f04_pods_13_to_44_run_as_1g_and_the_45th_waits_on_two_real_kubelets(pla
     assert [FALLBACK in pod["metadata"].get("annotations", {}) for pod in again] == [False] * 4
 
 
-def _node(plane: ControlPlane, number: int) -> RealNode:
-    layout = migconfig.render(dict.fromkeys(range(4), CUTS[number]))
+def _node(plane: ControlPlane, cut: list[tuple[str, int, int]]) -> RealNode:
+    layout = migconfig.render(dict.fromkeys(range(4), cut))
     annotations = {"apportion.io/emulated-gpus": GPUS, "run.ai/mig.config": layout}
-    return RealNode(plane, number, labels={"nvidia.com/mig.capable": "true"}, annotations=annotations)
+    return RealNode(plane, labels={"nvidia.com/mig.capable": "true"}, annotations=annotations)
 
 
 def _capacity(plane: ControlPlane, node: str) -> dict[str, str]:

@@ -185,8 +185,8 @@ class ApiCluster:
 
     async def knows_our_kinds(self) -> bool:
         try:
-            await self.claims()
-            await self.client.list(kinds.NODE_ACCELERATORS, namespace=NAMESPACE)
+            for definition in crds.DEFINITIONS:
+                await self.client.list(definition.kind)
         except errors.NotFound:
             return False
         return True

@@ -1,24 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.environments import binaries
 from tests.environments.control_plane import ControlPlane
-from tests.environments.fixtures import require
 from tests.scheduler import cluster as clusters
 from tests.scheduler.cluster import ApiCluster
-
-
-@pytest.fixture(scope="session")
-def real_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A real API server alone: nodes and pods are whatever a test says they are."""
-    require(binaries.CONTROL_PLANE)
-    folder = tmp_path_factory.mktemp("scheduler")
-    plane = ControlPlane(folder, controllers=False, without_admission=("ServiceAccount", "TaintNodesByCondition"))
-    yield plane
-    plane.close()
 
 
 @pytest.fixture

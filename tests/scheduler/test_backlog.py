@@ -148,7 +148,7 @@ def test_x01_a_change_that_helps_nobody_has_reasons_looked_at_again_before_long(
 
 def test_a_pod_whose_plan_failed_comes_back_later_and_later() -> None:
     clock = Clock()
-    backlog = Backlog(clock)
+    backlog = Backlog(clock, part=lambda: 1.0)
     backlog.offer(request("a"))
     (entry,) = backlog.take([])
     waits = []
@@ -164,6 +164,22 @@ def test_a_pod_whose_plan_failed_comes_back_later_and_later() -> None:
         assert backlog.take([]) == [entry]
     assert waits == sorted(waits)
     assert waits[-1] == backlogs.LONGEST_RETRY_SECONDS
+
+
+def test_two_leaders_do_not_try_again_at_the_same_times() -> None:
+    moments = []
+    for _ in range(2):
+        clock = Clock()
+        backlog = Backlog(clock)
+        backlog.offer(request("a"))
+        (entry,) = backlog.take([])
+        backlog.start(entry)
+        backlog.retry(entry.key)
+        due = backlog.next_time()
+        assert due is not None
+        assert backlogs.FIRST_RETRY_SECONDS / 2 <= due - clock.now <= backlogs.FIRST_RETRY_SECONDS
+        moments.append(due - clock.now)
+    assert moments[0] != moments[1]
 
 
 def test_a_reservation_sets_only_its_owner_apart() -> None:

@@ -7,53 +7,18 @@ the n-th call; a successor finishes the work, and the end must always be the sam
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.claims import claim_name
-from apportion.cluster import errors
-from apportion.cluster.transport import HttpRequest, Response
 from tests.scheduler.cluster import ApiCluster, Wire, scheduling, until
+from tests.scheduler.cut_connections import Proxy, cuts_of
 
-FULL = os.environ.get("APPORTION_SOAK") == "1"
 SAMPLE = 6  # cuts of each kind in CI
 STAYING = ("two", "one", "whole", "plain")
 GHOST, HOPELESS = "ghost", "hopeless"
-Onwards = Callable[[], Awaitable[Response]]
-
-
-@dataclass
-class Proxy:
-    """Counts calls, and cuts the line for good at one of them."""
-
-    cut_at: int | None = None
-    after: bool = False
-    calls: list[str] = field(default_factory=list)
-    bindings: Counter[str] = field(default_factory=Counter)
-    dead: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def __call__(self, request: HttpRequest, onwards: Onwards) -> Response:
-        if self.dead.is_set():
-            raise errors.Unreachable("this process is dead")
-        number = len(self.calls)
-        self.calls.append(f"{request.method} {request.path}")
-        if number != self.cut_at:
-            return self._noted(request, await onwards())
-        if self.after:
-            self._noted(request, await onwards())
-        self.dead.set()
-        raise errors.Unreachable("cut")
-
-    def _noted(self, request: HttpRequest, response: Response) -> Response:
-        if request.path.endswith("/binding") and response.status < 300:
-            self.bindings[request.path] += 1
-        return response
 
 
 async def begin(cluster: ApiCluster) -> None:
@@ -156,13 +121,7 @@ async def test_s06_r02_killed_at_every_call_it_makes_it_loses_and_doubles_nothin
     await clear(cluster)
     kinds_of_calls = {call.split("/")[-1] if "binding" in call else call for call in calls}
     assert any(call.endswith("/binding") for call in calls), kinds_of_calls
-    cuts = [(number, after) for number in range(len(calls)) for after in (False, True)]
-    if not FULL:
-        seed = int(os.environ.get("APPORTION_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-        print(f"seed {seed}: rerun with APPORTION_SEED={seed}")
-        dice = random.Random(seed)
-        writes = [cut for cut in cuts if not calls[cut[0]].startswith("GET")]
-        cuts = dice.sample(writes, min(SAMPLE, len(writes))) + dice.sample(cuts, SAMPLE // 3)
+    cuts = cuts_of(calls, writes=SAMPLE, any_calls=SAMPLE // 3)
     reached = 0
     for number, after in cuts:
         try:

@@ -17,7 +17,6 @@ from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import Group
 from apportion.core.operations import (
     Bind,
-    BindShare,
     ClaimSlice,
     Evict,
     ObjectKind,
@@ -30,7 +29,7 @@ from apportion.core.statement import Statement
 from apportion.scheduler.commits import BindResult, Committer
 from apportion.scheduler.place_notes import PlaceNotes
 from apportion.scheduler.pod_ends import PodEnds
-from apportion.scheduler.writers import FLEET_ONLY, NOT_YET, NominationWriter, writers
+from apportion.scheduler.writers import FLEET_ONLY, NominationWriter, writers
 from apportion.view.view import View
 from tests.scheduler.cluster import NAMESPACE, ApiCluster
 
@@ -106,7 +105,6 @@ async def test_each_kind_of_operation_has_a_writer_or_is_declared_to_have_none(e
     kinds = [
         *writers(client, NAMESPACE, NominationWriter(client), PlaceNotes(client, NAMESPACE)),
         *FLEET_ONLY,
-        *NOT_YET,
     ]
     assert sorted(kinds, key=str) == sorted(get_args(Operation), key=str)
 
@@ -116,13 +114,8 @@ async def test_a_statement_that_cannot_be_written_raises_before_anything_is_writ
     await cluster.node("n1")
     await cluster.pod("a", limits={"cpu": "1"})
     request = await request_of(cluster, "a")
-    share = BindShare(request, "n1", (("GPU-0", 1000),))
     elsewhere = Bind(request, "n1", after=(ObjectRef(ObjectKind.CLAIM, "of-another-statement"),))
     made = committer(cluster)
-    with pytest.raises(LedgerError, match="BindShare: no component binds pods with a share"):
-        await made.commit(Statement(Group.of(request), (Bind(request, "n1"), share)))
-    with pytest.raises(LedgerError, match="BindShare"):
-        await made.exists(share)
     with pytest.raises(LedgerError, match="does not write claim of-another-statement"):
         await made.commit(Statement(Group.of(request), (elsewhere,)))
     assert not (await cluster.get("a")).spec.node_name

@@ -5,20 +5,37 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from apportion.apis import names
-from tests.view.streams import CLAIMS, NODES, PODS, REPORTS, RESERVATIONS, VOLUME_CLAIMS, VOLUMES, Cluster
+from tests.view.objects import CLAIMS, NODES, PODS, REPORTS, VOLUME_CLAIMS, VOLUMES, Cluster
+from tests.view.sharing import shares_by_hand
+from tests.view.streams import RESERVATIONS
 
 Json = dict[str, Any]
 UNITS = 8  # of an A100
 
 
 class Device(NamedTuple):
-    """One GPU: its taken units as a mask, and the pod that the kubelet gave it to."""
+    """One GPU: its taken units as a mask, the pods that are known to hold it, whole or for others, and its shares."""
 
     mig: bool
     healthy: bool
     units: int
-    holder: str
-    reserved: bool
+    whole: str
+    reservation: str
+    memory: int
+    shares: dict[str, int]
+    takes_shares: bool
+
+    @property
+    def holder(self) -> str:
+        return self.whole or self.reservation
+
+    @property
+    def free_mib(self) -> int:
+        """For new shares, if nobody has the GPU whole."""
+        unknown = 0 in self.shares.values() or (self.reservation and not self.shares)
+        if self.mig or not self.healthy or not self.takes_shares or unknown:
+            return 0
+        return max(0, self.memory - sum(self.shares.values()))
 
 
 class Count(NamedTuple):
@@ -29,8 +46,16 @@ class Count(NamedTuple):
     whole_left: int
 
 
+class Shared(NamedTuple):
+    """The shares of all pods, each with its node, and the GPUs that take no more."""
+
+    shares: dict[str, tuple[str, list[shares_by_hand.Entry]]]
+    closed: set[str]
+
+
 def count(cluster: Cluster) -> dict[str, Count]:
-    return {name: _node(cluster, name, node) for name, node in cluster.all(NODES).items()}
+    shared = Shared(shares_by_hand.all_shares(cluster, ended), shares_by_hand.closed(cluster, ended))
+    return {name: _node(cluster, name, node, shared) for name, node in cluster.all(NODES).items()}
 
 
 def releasing_pods(cluster: Cluster) -> set[str]:
@@ -72,6 +97,9 @@ def pending(cluster: Cluster) -> dict[str, str]:
         gates = ", ".join(gate["name"] for gate in spec.get("schedulingGates", ()))
         told = next((each["message"] for each in pod["status"].get("conditions", ())), "not processed yet")
         found[key] = f"the pod has scheduling gates: {gates}" if gates else told
+        request = shares_by_hand.requested(cluster, pod)
+        if request is not None:
+            found[key] = f"the binder is binding the pod to node {request['spec']['selectedNode']}"
     return found
 
 
@@ -90,7 +118,7 @@ def asked(pod: Json) -> dict[str, int]:
     return {name: int(amount) for name, amount in limits.items() if "/" in name}
 
 
-def _node(cluster: Cluster, name: str, node: Json) -> Count:
+def _node(cluster: Cluster, name: str, node: Json, shared: Shared) -> Count:
     pods = _pods_on(cluster, name)
     offered = node["status"]["allocatable"]
     free = {
@@ -98,39 +126,102 @@ def _node(cluster: Cluster, name: str, node: Json) -> Count:
         for resource, amount in offered.items()
         if "/" in resource
     }
-    report = cluster.all(REPORTS).get(f"{names.DAS_NAMESPACE}/{name}")
-    listed = report["status"]["gpus"] if report else []
-    gpus = {gpu["uuid"]: _device(cluster, gpu, pods) for gpu in listed}
-    return Count(free, gpus, _whole_left(gpus, pods))
+    held = _held(cluster, name, pods)
+    gpus = _devices(cluster, name, pods, held, shared)
+    silent = sum(_is_reservation(pod) and not held.get(pod["metadata"]["uid"]) for pod in pods)
+    without = sum(bool(gpu.shares) and not gpu.reservation for gpu in gpus.values())
+    unreserved = max(0, without - silent)
+    free["pods"] = int(offered["pods"]) - len(pods) - unreserved
+    if names.NVIDIA_GPU in free:
+        free[names.NVIDIA_GPU] -= unreserved
+    claimed = {claim["spec"]["gpuUUID"] for claim in _all(cluster, CLAIMS) if claim["spec"]["nodename"] == name}
+    unclaimed = {uuid: gpu for uuid, gpu in gpus.items() if uuid not in claimed}
+    return Count(free, gpus, _whole_left(unclaimed, pods, held))
 
 
-def _device(cluster: Cluster, gpu: Json, pods: list[Json]) -> Device:
+def _held(cluster: Cluster, node: str, pods: list[Json]) -> dict[str, list[str]]:
+    """Pods with the GPUs that they are known to have; what the agent reports counts first."""
+    found: dict[str, list[str]] = {}
+    for gpu in _reported(cluster, node).values():
+        for each in gpu.get("holders", ()):
+            found.setdefault(each["podUID"], []).append(gpu["uuid"])
+    for pod in filter(_is_reservation, pods):
+        found.setdefault(pod["metadata"]["uid"], shares_by_hand.reserved_by_annotation(cluster, pod, ended))
+    here = shares_by_hand.devices(cluster, node)
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    return {uid: [uuid for uuid in uuids if uuid in here] for uid, uuids in found.items() if uid in uids}
+
+
+def _devices(
+    cluster: Cluster, node: str, pods: list[Json], held: dict[str, list[str]], shared: Shared
+) -> dict[str, Device]:
+    reported = _reported(cluster, node)
+    by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+    found = {}
+    for uuid, memory in shares_by_hand.devices(cluster, node).items():
+        gpu = reported.get(uuid, {"migEnabled": False, "healthy": True, "profiles": []})
+        holders = [by_uid[uid] for uid in sorted(held) if uuid in held[uid]]
+        whole, reservation = (
+            next((_name(pod) for pod in reversed(holders) if _is_reservation(pod) == kind), "")
+            for kind in (False, True)
+        )
+        shares = _shares(shared, node, uuid)
+        units = _units(cluster, uuid, gpu)
+        mig, healthy = gpu["migEnabled"], gpu["healthy"]
+        found[uuid] = Device(mig, healthy, units, whole, reservation, memory.mib, shares, uuid not in shared.closed)
+    return found
+
+
+def _shares(shared: Shared, node: str, uuid: str) -> dict[str, int]:
+    return {
+        f"{uid}/{number}": entry.mib
+        for uid, (home, entries) in shared.shares.items()
+        for number, entry in enumerate(entries)
+        if home == node and entry.device == uuid
+    }
+
+
+def _units(cluster: Cluster, uuid: str, gpu: Json) -> int:
     places = [(each["start"], each["size"]) for each in gpu.get("foreign", ())]
     for claim in _all(cluster, CLAIMS):
-        if claim["spec"]["gpuUUID"] == gpu["uuid"]:
+        if claim["spec"]["gpuUUID"] == uuid:
             place = claim["spec"]["migPlacement"]
             places.append((place["start"], place["size"]))
     last = UNITS if gpu["profiles"] else 0
     units = {unit for start, size in places for unit in range(start, start + size) if unit < last}
-    here = {pod["metadata"]["uid"]: f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods}
-    holder = next((here[each["podUID"]] for each in gpu.get("holders", ()) if each["podUID"] in here), "")
-    mask = sum(1 << unit for unit in units)
-    return Device(gpu["migEnabled"], gpu["healthy"], mask, holder, holder.startswith(f"{RESERVATIONS}/"))
+    return sum(1 << unit for unit in units)
 
 
-def _whole_left(gpus: dict[str, Device], pods: list[Json]) -> int:
+def _whole_left(gpus: dict[str, Device], pods: list[Json], held: dict[str, list[str]]) -> int:
     """Pods that no report names have some of the others; reservation pods have one that is shared."""
-    left = sum(1 for gpu in gpus.values() if not gpu.mig and gpu.healthy and not gpu.holder)
-    named = {gpu.holder for gpu in gpus.values()}
+    left = sum(1 for gpu in gpus.values() if not gpu.mig and gpu.healthy and not gpu.holder and not gpu.shares)
     for pod in pods:
-        meta = pod["metadata"]
-        if f"{meta['namespace']}/{meta['name']}" not in named and meta["namespace"] != RESERVATIONS:
+        if not held.get(pod["metadata"]["uid"]) and not _is_reservation(pod):
             left -= asked(pod).get(names.NVIDIA_GPU, 0)
     return max(0, left)
 
 
+def _reported(cluster: Cluster, node: str) -> dict[str, Json]:
+    report = cluster.all(REPORTS).get(f"{names.DAS_NAMESPACE}/{node}")
+    return {gpu["uuid"]: gpu for gpu in (report["status"]["gpus"] if report else [])}
+
+
+def _is_reservation(pod: Json) -> bool:
+    return bool(pod["metadata"]["namespace"] == RESERVATIONS and asked(pod).get(names.NVIDIA_GPU))
+
+
+def _name(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
 def _pods_on(cluster: Cluster, node: str) -> list[Json]:
-    return [pod for pod in _all(cluster, PODS) if pod["spec"].get("nodeName") == node and not ended(pod)]
+    """Bound pods, and those that are about to be bound."""
+    return [pod for pod in _all(cluster, PODS) if _home(cluster, pod) == node and not ended(pod)]
+
+
+def _home(cluster: Cluster, pod: Json) -> str:
+    request = shares_by_hand.requested(cluster, pod)
+    return str(request["spec"]["selectedNode"] if request is not None else pod["spec"].get("nodeName", ""))
 
 
 def _all(cluster: Cluster, kind: str) -> list[Json]:

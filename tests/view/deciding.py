@@ -38,7 +38,7 @@ def node_or_sentence(view: View, request: Request) -> tuple[str, str]:
         return outcome.node, ""
     entitled = Entitlements(fleet)
     for waiting in view.waiting:
-        if waiting.reading.request is not None:
+        if waiting.reading.request is not None and waiting.pod.uid not in fleet.pod_nodes:
             entitled.demand.add(waiting.reading.request)
     advice = QueueAdvice(fleet, Policy(), entitled, lambda: RunningGroups(fleet, int(time.time())))
     group = Group.of(request)

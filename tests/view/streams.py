@@ -1,53 +1,33 @@
-"""Random streams of objects: random changes of a cluster, and informers that deliver them to views.
-
-Informers of different kinds run independently of each other, so each view gets the kinds in an order of its own;
-changes of one object arrive in order.
-"""
+"""Random streams of objects: random changes of a cluster."""
 
 from __future__ import annotations
 
-import copy
 import random
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from apportion.apis import names
-from apportion.apis.custom_resources.accelerators import NodeAccelerator
-from apportion.apis.custom_resources.claims import AllocationClaim
-from apportion.apis.custom_resources.pod_groups import PodGroup
-from apportion.apis.custom_resources.queues import Queue
 from apportion.apis.installation import Installation
-from apportion.apis.meta import Bare, to_wire
-from apportion.apis.nodes import Node
-from apportion.apis.pods import Pod
-from apportion.apis.priorities import PriorityClass
-from apportion.apis.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from apportion.view.view import View
+from apportion.apis.meta import to_wire
 from tests.builders import accelerators, claims, nodes, pods, volumes
+from tests.builders.accelerators import A100, T4
 from tests.view import edits
+from tests.view.objects import (
+    CLAIMS,
+    CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPORTS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    Cluster,
+    key_of,
+)
+from tests.view.sharing.share_streams import ShareStream
 
 Json = dict[str, Any]
 
-NODES, REPORTS, CLAIMS, PODS, NAMESPACES = "nodes", "reports", "claims", "pods", "namespaces"
-VOLUMES, VOLUME_CLAIMS, CLASSES = "volumes", "volume claims", "classes"
-QUEUES, POD_GROUPS, PRIORITIES, OWNERS = "queues", "pod groups", "priority classes", "owners"
-TYPES: dict[str, type[Any]] = {
-    NODES: Node,
-    REPORTS: NodeAccelerator,
-    CLAIMS: AllocationClaim,
-    PODS: Pod,
-    NAMESPACES: Bare,
-    VOLUMES: PersistentVolume,
-    VOLUME_CLAIMS: PersistentVolumeClaim,
-    CLASSES: StorageClass,
-    QUEUES: Queue,
-    POD_GROUPS: PodGroup,
-    PRIORITIES: PriorityClass,
-    OWNERS: dict,
-}
 GPUS = {"n1": ("mig", "mig"), "n2": ("mig",), "n3": ("mig", "whole", "whole"), "n4": ("static",), "n5": ()}
 STATIC = {"nvidia.com/mig-2g.10gb": 3, "nvidia.com/mig-1g.5gb": 1}
 LAYOUT = (("2g.10gb", 0, 2), ("2g.10gb", 2, 2), ("2g.10gb", 4, 2), ("1g.5gb", 6, 1))
@@ -70,88 +50,13 @@ RESERVATIONS = Installation.reservation_namespace
 NODES_OF = {names.NVIDIA_GPU: "n3", "nvidia.com/mig-2g.10gb": "n4", "nvidia.com/mig-1g.5gb": "n4"}
 
 
-class Cluster:
-    """The objects as a server has them, and everybody who follows them."""
-
-    def __init__(self) -> None:
-        self._objects: dict[str, dict[str, Json]] = {kind: {} for kind in TYPES}
-        self.followers: list[Follower] = []
-
-    def all(self, kind: str) -> dict[str, Json]:
-        return self._objects[kind]
-
-    def put(self, kind: str, obj: Json) -> None:
-        key = _key(obj)
-        old = self._objects[kind].get(key)
-        self._objects[kind][key] = obj
-        self._tell(kind, old, obj)
-
-    def change(self, kind: str, key: str, edit: Callable[[Json], None]) -> None:
-        obj = copy.deepcopy(self._objects[kind][key])
-        edit(obj)
-        self.put(kind, obj)
-
-    def remove(self, kind: str, key: str) -> None:
-        old = self._objects[kind].pop(key, None)
-        if old is not None:
-            self._tell(kind, old, None)
-
-    def _tell(self, kind: str, old: Json | None, new: Json | None) -> None:
-        for follower in self.followers:
-            follower.hear(kind, old, new)
-
-
-class Follower:
-    """Informers in miniature, with a view that they feed."""
-
-    def __init__(self, cluster: Cluster, view: View, dice: random.Random) -> None:
-        self.view = view
-        self._dice = dice
-        self._queues: dict[str, deque[tuple[Any, Any]]] = {kind: deque() for kind in TYPES}
-        for kind in TYPES:
-            for obj in cluster.all(kind).values():
-                self.hear(kind, None, obj)
-        cluster.followers.append(self)
-
-    def hear(self, kind: str, old: Json | None, new: Json | None) -> None:
-        self._queues[kind].append((_typed(kind, old), _typed(kind, new)))
-
-    def catch_up(self, look: Callable[[View], None] = lambda _: None) -> None:
-        """Deliver everything; `look` at the view after each change."""
-        while waiting := [kind for kind, queue in self._queues.items() if queue]:
-            kind = self._dice.choice(waiting)
-            feed(self.view, kind, *self._queues[kind].popleft())
-            look(self.view)
-
-
-def feed(view: View, kind: str, old: Any, new: Any) -> None:
-    listeners: dict[str, Callable[[Any, Any], None]] = {
-        NODES: view.nodes.changed,
-        REPORTS: view.accelerators.changed,
-        CLAIMS: view.claims.changed,
-        PODS: view.pods.changed,
-        NAMESPACES: view.namespaces.changed,
-        QUEUES: view.queues.changed,
-        POD_GROUPS: view.group_objects.pod_group_changed,
-        PRIORITIES: view.group_objects.priority_class_changed,
-        OWNERS: view.group_objects.owner_changed,
-    }
-    if view.volumes is not None:
-        listeners |= {
-            VOLUMES: view.volumes.volume_changed,
-            VOLUME_CLAIMS: view.volumes.volume_claim_changed,
-            CLASSES: view.volumes.storage_class_changed,
-        }
-    if kind in listeners:
-        listeners[kind](old, new)
-
-
 class Stream:
     """One random sequence of changes."""
 
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster = cluster
         self._dice = dice
+        self._shares = ShareStream(cluster, dice)
         self._count = 0
         self._seconds = 0
 
@@ -165,6 +70,7 @@ class Stream:
                 self._node(name)
                 self._report(name)
                 self._agent(name)
+        self._shares.begin()
 
     def step(self) -> None:
         """Something happens."""
@@ -186,6 +92,7 @@ class Stream:
             (8, self._storage),
             (5, self._tell),
             (2, self._label_namespace),
+            *self._shares.steps(),
         )
         weights = [weight for weight, _ in steps]
         self._dice.choices([act for _, act in steps], weights)[0]()
@@ -200,6 +107,8 @@ class Stream:
 
     def _node(self, name: str) -> None:
         flavours = GPUS[name]
+        if not flavours:
+            return
         devices: dict[str, int | str] = {**nodes.slice_devices(flavours.count("mig"))} if "mig" in flavours else {}
         devices |= {names.NVIDIA_GPU: flavours.count("whole")} if "whole" in flavours else {}
         devices |= STATIC if "static" in flavours else {}
@@ -237,7 +146,8 @@ class Stream:
             more["foreign"] = [
                 {"start": self._dice.randrange(6), "size": 1, "profile": self._dice.choice(("", "1g.5gb"))}
             ]
-        return accelerators.gpu(uuid, mig=flavour == "mig", **more)
+        product = T4 if uuid == "GPU-n3-2" else A100  # two models on one node
+        return accelerators.gpu(uuid, product=product, mig=flavour == "mig", **more)
 
     def _hold(self, node: str, gpus: list[Json]) -> None:
         """The kubelet has given some of the node's pods their devices."""
@@ -311,7 +221,7 @@ class Stream:
             obj["spec"]["nodeName"] = node
             obj["spec"].pop("schedulingGates", None)
 
-        self.cluster.change(PODS, _key(pod), bound)
+        self.cluster.change(PODS, key_of(pod), bound)
         if usual == node and self._chance(0.6):
             self._report(node)  # the kubelet has given it its devices
 
@@ -337,7 +247,7 @@ class Stream:
         pod = self._pick(lambda pod: not pod["spec"].get("nodeName"))
         if pod is not None:
             told = {"type": "PodScheduled", "status": "False", "message": f"told {self._dice.randrange(100)}"}
-            self.cluster.change(PODS, _key(pod), lambda obj: obj["status"].update(conditions=[told]))
+            self.cluster.change(PODS, key_of(pod), lambda obj: obj["status"].update(conditions=[told]))
 
     def _label_namespace(self) -> None:
         labels = {"team": self._dice.choice("ab")}
@@ -393,7 +303,7 @@ class Stream:
         pod = self._pick(lambda _: True)
         if pod is None:
             return
-        key = _key(pod)
+        key = key_of(pod)
         if not pod["spec"].get("nodeName"):
             gated = pod["spec"].get("schedulingGates") and self._chance(0.7)
             self.cluster.change(PODS, key, edits.let_through if gated else edits.delete)
@@ -413,7 +323,7 @@ class Stream:
         pod = self._pick(lambda _: True)
         if pod is None:
             return
-        self.cluster.remove(PODS, _key(pod))
+        self.cluster.remove(PODS, key_of(pod))
         if self._chance(0.7):
             for key, claim in list(self.cluster.all(CLAIMS).items()):
                 if claim["spec"]["podRef"]["uid"] == pod["metadata"]["uid"]:
@@ -485,12 +395,3 @@ def _asked(pod: Json) -> dict[str, str]:
 
 def _deleting(obj: Json) -> bool:
     return "deletionTimestamp" in obj["metadata"]
-
-
-def _key(obj: Json) -> str:
-    meta = obj["metadata"]
-    return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
-
-
-def _typed(kind: str, obj: Json | None) -> Any:
-    return msgspec.convert(obj, TYPES[kind], strict=False) if obj is not None else None

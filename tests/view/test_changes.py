@@ -15,7 +15,8 @@ from apportion.view.change_log import ChangeLog
 from apportion.view.view import View
 from tests.builders import accelerators, nodes
 from tests.builders.accelerators import gpu
-from tests.view.streams import CLAIMS, NAMESPACES, NODES, PODS, REPORTS, Cluster, Follower, claim, pod
+from tests.view.objects import CLAIMS, NAMESPACES, NODES, PODS, REPORTS, Cluster, Follower
+from tests.view.streams import claim, pod
 
 
 def test_each_reader_sees_every_change_once_and_in_order() -> None:

@@ -15,7 +15,8 @@ from apportion.view import snapshot, why
 from apportion.view.scene import scene
 from apportion.view.view import View
 from tests.builders import accelerators, nodes
-from tests.view.streams import CLAIMS, NODES, PODS, REPORTS, Cluster, Follower, claim, pod
+from tests.view.objects import CLAIMS, NODES, PODS, REPORTS, Cluster, Follower
+from tests.view.streams import claim, pod
 from tests.view.test_changes import cluster, report
 
 __all__ = ["cluster"]
@@ -33,8 +34,8 @@ def test_s09_x04_a_gpu_that_a_reservation_pod_holds_is_not_free() -> None:
     follower.catch_up()
     view = follower.view
     _, first, second = scene(view).nodes["n1"]
-    assert (first.owner, first.reserved) == (f"{Installation.reservation_namespace}/r", True)
-    assert (second.owner, second.reserved) == ("", False)
+    assert (first.owner, first.reservation) == ("", f"{Installation.reservation_namespace}/r")
+    assert (second.owner, second.reservation) == ("", "")
     (waiting,) = view.waiting
     assert "needs 2, 1 of 2 in use" in why.answer(view, waiting.pod, Policy()).sentence
     assert snapshot.load(snapshot.save(view)).fleet.record() == view.fleet.record()
@@ -46,7 +47,7 @@ def test_s09_x04_a_gpu_that_a_reservation_pod_holds_is_not_free() -> None:
     assert view.fleet.record() == before
     cluster.put(REPORTS, report("", "uid-r", "reservation"))
     follower.catch_up()
-    assert [gpu.reserved for gpu in scene(view).nodes["n1"]] == [False, False, True]
+    assert [bool(gpu.reservation) for gpu in scene(view).nodes["n1"]] == [False, False, True]
     cluster.remove(PODS, f"{Installation.reservation_namespace}/r")
     follower.catch_up()
     assert not any(gpu.owner for gpu in scene(view).nodes["n1"])

@@ -23,7 +23,8 @@ from apportion.view.view import View
 from tests.builders import accelerators, nodes
 from tests.builders.accelerators import gpu
 from tests.view import deciding
-from tests.view.streams import CLAIMS, NODES, PODS, REPORTS, Cluster, Follower, claim, pod
+from tests.view.objects import CLAIMS, NODES, PODS, REPORTS, Cluster, Follower
+from tests.view.streams import claim, pod
 
 NO_NUMBERS = (
     b'{"apportion_snapshot":2,"queues":[{"name":"a","parent":"","priority":1,"created":"","allowances":[[0,-1,1,0]]}]}'

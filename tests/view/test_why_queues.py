@@ -14,7 +14,7 @@ from apportion.view import why
 from apportion.view.view import View
 from apportion.view.why import Answer, PodState
 from tests.builders import groups, nodes, pods
-from tests.view.streams import NODES, POD_GROUPS, PODS, QUEUES, Cluster, Follower
+from tests.view.objects import NODES, POD_GROUPS, PODS, QUEUES, Cluster, Follower
 
 
 @pytest.fixture

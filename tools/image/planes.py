@@ -27,7 +27,7 @@ PACKAGES = "usr/local/lib/python3.11/dist-packages"
 LAUNCHER = b"""#!/usr/bin/python3.11
 import sys
 
-from apportion.cli.main import main
+from apportion.__main__ import main
 
 sys.exit(main())
 """

@@ -14,6 +14,7 @@ import recipes
 NAMES = (
     "apportion.io/test/workload:1",
     "docker.io/library/busybox:1.36",
+    "docker.io/nvidia/cuda:12.4.1-base-ubuntu22.04",
     "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0",
     "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubi8",
 )

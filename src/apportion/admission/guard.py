@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apportion.admission import admission_review, requests, slices
+from apportion.admission import admission_review, requests, shares, slices
 from apportion.admission.admission_review import Question, ReviewAnswer
 from apportion.apis import names
-from apportion.apis.errors import RequestError
 
 _ROOT = "spec"
 
@@ -35,32 +34,28 @@ def check(pod: Mapping[str, Any]) -> None:
     if ours:
         slices.check_alone(ours)
         slices.direct(dict(spec), _ROOT)
-    node = spec.get("nodeName")
-    if node and spec.get("schedulerName") == names.KAI_SCHEDULER and _shares(pod):
-        raise RequestError(
-            "spec.nodeName",
-            node,
-            "a pod with a GPU share must be placed by the scheduler, otherwise it gets no GPU; remove nodeName "
-            f"and use nodeSelector {names.HOSTNAME_LABEL} instead",
-            code="PresetNode",
-        )
+    shares.refuse_preset_node(pod)
 
 
 def warnings(pod: Mapping[str, Any]) -> list[str]:
-    """Warnings for shares that have no effect (D03)."""
+    """Warnings for annotations that have no effect (D03)."""
     scheduler = _spec(pod).get("schedulerName") or names.DEFAULT_SCHEDULER
-    if scheduler == names.KAI_SCHEDULER:
-        return []
-    return [
-        f"annotation {name} has no effect with scheduler {scheduler}; set schedulerName: {names.KAI_SCHEDULER}"
-        for name in _shares(pod)
-    ]
+    asked = shares.named(pod)
+    if scheduler != names.KAI_SCHEDULER:
+        fix = f"has no effect with scheduler {scheduler}; set schedulerName: {names.KAI_SCHEDULER}"
+        return [f"annotation {name} {fix}" for name in asked]
+    annotations = requests.mapping(_metadata(pod).get("annotations"), "metadata.annotations")
+    found = []
+    if not asked and names.GPU_FRACTION_CONTAINER in annotations:
+        fix = f"has no effect without {' or '.join(shares.SHARES)}"
+        found.append(f"annotation {names.GPU_FRACTION_CONTAINER} {fix}")
+    if asked and annotations.get(names.MPS) is not None:
+        found.append(f"annotation {names.MPS} has no effect")
+    return found
 
 
-def _shares(pod: Mapping[str, Any]) -> list[str]:
-    metadata = requests.mapping(pod.get("metadata"), "metadata")
-    annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
-    return [name for name in (names.GPU_FRACTION, names.GPU_SHARE_MEMORY) if name in annotations]
+def _metadata(pod: Mapping[str, Any]) -> dict[str, Any]:
+    return requests.mapping(pod.get("metadata"), "metadata")
 
 
 def _spec(pod: Mapping[str, Any]) -> dict[str, Any]:

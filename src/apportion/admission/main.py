@@ -94,7 +94,7 @@ class Webhook:
         slicing = SLICES in settings.serve
         self._knowledge = ClusterKnowledge(
             client,
-            catalogued=Catalog.shipped().profile_names(),
+            catalog=Catalog.shipped(),
             runtime_class=settings.runtime_class,
             tiers=settings.tiers,
             slicing=slicing,

@@ -1,7 +1,7 @@
-"""All slice rules for one pod, in order.
+"""All rules for the GPUs of one pod, in order.
 
 The pod is plain JSON and is changed in place; the caller compares it with the original. The same rules apply to the
-pod template of a Job (M02), so that its pods are created in their final form.
+pod template of a Job (M02), so that its pods are created in their final form; shares are reviewed on pods only.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apportion.admission import gpu_memory, requests, slices, static_or_dynamic, updates
+from apportion.admission import gpu_memory, requests, shares, slices, static_or_dynamic, updates
 from apportion.admission.fallback import tiers
 from apportion.admission.offers import Offers
 from apportion.admission.requests import Want
+from apportion.admission.shares import Sharing
 from apportion.admission.static_or_dynamic import Mechanism
 
 POD_ROOT = "spec"
@@ -29,6 +30,7 @@ class ClusterFacts:
     tiers: Sequence[str] = static_or_dynamic.DEFAULT_TIERS
     runtime_class: str | None = None
     """Set on pods with slices that name none; None leaves them alone (S02)."""
+    sharing: Sharing = field(default_factory=Sharing)
 
 
 def create(pod: dict[str, Any], facts: ClusterFacts, root: str = POD_ROOT) -> list[str]:
@@ -38,8 +40,8 @@ def create(pod: dict[str, Any], facts: ClusterFacts, root: str = POD_ROOT) -> li
     annotations = requests.mapping(metadata.get("annotations"), "metadata.annotations")
     asked = [(container, requests.slices(container)) for container in requests.containers(spec, root)]
     wants = [want for _, listed in asked for want in listed]
+    done = shares.apply(pod, facts.sharing) if root == POD_ROOT else []
     slices.check(wants, facts.offers)
-    done: list[str] = []
     if wants and _mechanism(wants, annotations, facts) is Mechanism.dynamic:
         slices.check_alone(wants)
         done += slices.rewrite(wants)
@@ -55,7 +57,7 @@ def create(pod: dict[str, Any], facts: ClusterFacts, root: str = POD_ROOT) -> li
 
 def update(pod: dict[str, Any], old: dict[str, Any], root: str = POD_ROOT) -> list[str]:
     """Repeat on a changed pod what was done when it was created."""
-    return updates.repeat(pod, old, root)
+    return updates.repeat(pod, old, root) + (shares.repeat(pod, old) if root == POD_ROOT else [])
 
 
 def _mechanism(wants: list[Want], annotations: Mapping[str, str], facts: ClusterFacts) -> Mechanism:

@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
+from apportion.apis import names
+
 MOST_VALUES = 250_000
 """An API server stores 1.5 MiB per object, about 180,000 values if all of it were short environment variables."""
 
@@ -49,8 +51,24 @@ class _Pod(TypedDict, total=False):
     spec: _PodSpec | None
 
 
-class _GuardedContainer(_Container, total=False):
+class _SharingContainer(_Container, total=False):
     env: Any
+
+
+class _SharingSpec(TypedDict, total=False):
+    containers: list[_SharingContainer] | None
+    initContainers: list[_SharingContainer] | None
+    nodeName: Any
+    schedulerName: Any
+    runtimeClassName: Any
+
+
+class _SharingPod(TypedDict, total=False):
+    metadata: _Metadata | None
+    spec: _SharingSpec | None
+
+
+class _GuardedContainer(_SharingContainer, total=False):
     envFrom: Any
 
 
@@ -78,17 +96,21 @@ class _TemplateOwner(TypedDict, total=False):
 
 
 _POD = msgspec.json.Decoder(_Pod)
+_SHARING: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_SharingPod)
 _GUARDED = msgspec.json.Decoder(_GuardedPod)
 _TEMPLATE_OWNER = msgspec.json.Decoder(_TemplateOwner)
 
 
 def changeable(raw: Raw, *, pod: bool) -> dict[str, Any]:
-    """What mutating rules read and change of a pod, or of an object with a pod template.
+    """What mutating rules read and change of a pod, or of an object with a pod template. Variables, of which there can
+    be many, are read only of pods with a share.
 
     Call `check_values` before. Raises msgspec.DecodeError or RecursionError.
     """
     decoder: msgspec.json.Decoder[Any] = _POD if pod else _TEMPLATE_OWNER
     read: dict[str, Any] = decoder.decode(raw)
+    if pod and _shares(read):
+        read = _SHARING.decode(raw)
     return read
 
 
@@ -97,6 +119,14 @@ def guarded(raw: Raw) -> dict[str, Any]:
     decoder: msgspec.json.Decoder[Any] = _GUARDED
     read: dict[str, Any] = decoder.decode(raw)
     return read
+
+
+def _shares(pod: dict[str, Any]) -> bool:
+    spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations")
+    asks = isinstance(annotations, dict) and (
+        names.GPU_FRACTION in annotations or names.GPU_SHARE_MEMORY in annotations
+    )
+    return asks and spec.get("schedulerName") == names.KAI_SCHEDULER
 
 
 def check_values(text: bytes | bytearray) -> None:

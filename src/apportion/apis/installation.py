@@ -28,7 +28,7 @@ class Installation:
 
     namespace: str = names.DAS_NAMESPACE  # planes, claims, NodeAccelerators and the Lease
     fallback_namespace: str = names.FALLBACK_NAMESPACE  # the fallback webhook and its promises
-    sharing_namespace: str = names.KAI_NAMESPACE  # the binder
+    sharing_namespace: str = names.KAI_NAMESPACE  # the binder and its Lease
     reservation_namespace: str = names.RESERVATION_NAMESPACE  # reservation pods of shared GPUs
     image: str = names.IMAGE  # its containers run as child processes on an embedded cluster
 
@@ -40,6 +40,9 @@ class Installation:
     scheduler_deployment: str = names.SCHEDULER_DEPLOYMENT
     removed_objects: str = names.REMOVED_OBJECTS  # the ConfigMap with what managementState Removed deleted
     scheduler_lease: str = names.SCHEDULER_LEASE
+    binder_deployment: str = names.BINDER_DEPLOYMENT
+    binder_lease: str = names.BINDER_LEASE
+    reservation_service_account: str = names.RESERVATION_SERVICE_ACCOUNT
     webhook_service: str = names.WEBHOOK_SERVICE
     webhook_secret: str = names.WEBHOOK_CERTIFICATE_SECRET
     fallback_service: str = names.FALLBACK_SERVICE

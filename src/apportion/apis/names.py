@@ -34,6 +34,9 @@ WEBHOOK_SERVICE = "das-operator-webhook"
 WEBHOOK_CERTIFICATE_SECRET = "das-operator-webhook-certs"  # noqa: S105  the Secret's name
 SCHEDULER_LEASE = "das-scheduler"
 PLACE_NOTES = "das-scheduler-places"
+BINDER_DEPLOYMENT = "binder"
+BINDER_LEASE = "binder"
+RESERVATION_SERVICE_ACCOUNT = "kai-resource-reservation"
 OPERATOR_LEASE = "das-operator"
 OPERATOR_DEPLOYMENT = "das-operator"
 WEBHOOK_DEPLOYMENT = "das-operator-webhook"
@@ -70,7 +73,12 @@ SUBGROUP_LABEL = "kai.scheduler/subgroup-name"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
 PRIORITY_CLASS_LABEL = "priorityClassName"  # on owners whose spec has no field for it
 AGGREGATE_TO_SCHEDULER_LABEL = "apportion.io/aggregate-to-scheduler"  # on ClusterRoles for further owner kinds
-GPU_GROUP_LABEL = "runai-gpu-group"
+GPU_GROUP_LABEL = "runai-gpu-group"  # on reservation pods and on pods with a share: the shared GPU that they belong to
+GPU_GROUP_LABEL_PREFIX = "runai-gpu-group/"  # on pods with shares of several GPUs: one label for each
+COMPONENT_LABEL = "app"  # as KAI Scheduler labels its components
+BINDER_APP = "binder"
+KAI_SCHEDULER_APP = "kai-scheduler"
+RESERVATION_APP = "kai-resource-reservation"
 FALLBACK_OPT_OUT_LABEL = "gpu-webhook"
 FALLBACK_OPT_OUT = "disabled"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
@@ -85,6 +93,7 @@ GPU_FRACTION = "gpu-fraction"
 GPU_SHARE_MEMORY = "gpu-memory"
 GPU_FRACTION_DEVICES = "gpu-fraction-num-devices"
 GPU_FRACTION_CONTAINER = "gpu-fraction-container-name"
+MPS = "mps"  # of KAI Scheduler; it has no effect
 POD_GROUP = "pod-group-name"
 POLICY = "apportion.io/policy"
 MIG_MODE = "apportion.io/mig"
@@ -94,6 +103,7 @@ FALLBACK_KEEP_MEMORY = "apportion.io/fallback-keep-memory"
 FALLBACK_NODES = "apportion.io/fallback-nodes"
 GPU_AFFINITY = "apportion.io/gpu-affinity"
 MIG_CONFIG = "run.ai/mig.config"
+EMULATED_GPU_MEMORY = "apportion.io/emulated-gpu-memory"  # MiB that the processes of a pod allocate on emulated GPUs
 
 # Annotations we write
 INJECTED_MEMORY = "apportion.io/injected-memory"
@@ -104,7 +114,15 @@ CDI_CONTAINERS = "apportion.io/containers"
 FALLBACK_APPLIED = "gpu-webhook.k8s.io/fallback"
 RECEIVED_RESOURCE_TYPE = "received-resource-type"
 CONSOLIDATION = "apportion.io/consolidation"  # with POLICY on the Lease of the scheduler
-RESERVED_GPU = "run.ai/reserve_for_gpu_index"
+RESERVED_GPU = "run.ai/reserve_for_gpu_index"  # on a reservation pod: the UUID of the GPU that it got
+PLANNED_GPU = "apportion.io/planned-gpu"  # on a reservation pod: the GPU that the scheduler expects it to get
+SHARERS = "apportion.io/sharers"  # on a reservation pod: the pods that share its GPU
+SHARED_GPUS = "apportion.io/shared-gpus"  # on a bound pod with a share: its GPUs and what it has of each
+BIND_REQUEST = "apportion.io/bind-request"  # on a pod with a share and its ConfigMap: the UID of the BindRequest
+SHARED_GPU_CONFIG_MAP = "runai/shared-gpu-configmap"  # on a pod with a share: how the names of its ConfigMaps begin
+
+# Values of annotations
+FRACTION = "Fraction"  # of RECEIVED_RESOURCE_TYPE
 
 # Finalizers
 SLICE_FINALIZER = "apportion.io/slice"
@@ -113,6 +131,7 @@ SLICE_FINALIZER = "apportion.io/slice"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 GPU_PORTION = "GPU_PORTION"
+NUMBER_OF_GPUS = "RUNAI_NUM_OF_GPUS"  # the older name of GPU_PORTION
 
 # CDI
 CDI_VENDOR_CLASS = "apportion.io/slice"

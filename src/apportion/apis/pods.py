@@ -189,7 +189,13 @@ class ContainerStateRunning(Wire):
     started_at: str | None = None
 
 
+class ContainerStateWaiting(Wire):
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(Wire):
+    waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
 

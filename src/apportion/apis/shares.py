@@ -47,6 +47,11 @@ class Share(msgspec.Struct, frozen=True):
         return -(-self.memory_mib * MILLI // device_mib)
 
 
+def decimal(milli: int) -> str:
+    """Thousandths as people write them: 500 is "0.5"."""
+    return f"{milli // MILLI}.{milli % MILLI:03}".rstrip("0").rstrip(".")
+
+
 def read_share(pod: Pod) -> Share | None:
     """The pod's share, None if it asks for none. A bad value is refused."""
     annotations = pod.metadata.annotations

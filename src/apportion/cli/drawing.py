@@ -1,4 +1,8 @@
-"""The grid of every GPU in characters, for `demo` and `top`: which pod has which units, and which pods are pending."""
+"""Every GPU in characters, for `demo` and `top`: which pod has which units or how much memory, and which are pending.
+
+A GPU that is not in MIG mode is a bar. Those who share it have parts of the bar by their memory, with numbers under
+which they are listed below it, so that the drawing can be read without colours.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,17 @@ from typing import NamedTuple
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from apportion.view.scene import ShownGpu, ShownSlice
+from apportion.apis.shares import decimal
+from apportion.view.scene import ShownGpu, ShownShare, ShownSlice
 
 UNIT_WIDTH = 8
 NARROW_UNIT_WIDTH = 5
+MILLI = 1000
+LISTED_SHARES = 20  # pods of one shared GPU that are listed by name
 WHOLE_UNITS = 8  # a GPU that is not in MIG mode is drawn as wide as most that are
 PALETTE = ("dodger_blue2", "green4", "dark_orange3", "medium_purple3", "deep_pink4", "turquoise4")
 
@@ -28,10 +36,11 @@ class Glyphs(NamedTuple):
     passed: str
     failed: str
     spinner: str
+    part: str  # fills what a pod has of a bar
 
 
-UNICODE = Glyphs("▕", "▏", "·", "■", "✓", "✗", "dots")
-ASCII = Glyphs("|", "|", ".", "#", "+", "x", "line")
+UNICODE = Glyphs("▕", "▏", "·", "■", "✓", "✗", "dots", "━")
+ASCII = Glyphs("|", "|", ".", "#", "+", "x", "line", "=")
 
 
 def glyphs(console: Console) -> Glyphs:
@@ -53,7 +62,10 @@ class Painter:
         """One panel per node. `legend`: the pods by name below; `notes`: what is to be said of a node."""
         panels: list[RenderableType] = []
         for node, gpus in nodes.items():
-            lines: list[RenderableType] = [self._gpu(index, gpu) for index, gpu in enumerate(gpus)]
+            lines: list[RenderableType] = []
+            for index, gpu in enumerate(gpus):
+                lines.append(self._gpu(index, gpu))
+                lines += [self._sharers(gpu)] if gpu.shared and legend else []
             names = self._legend(gpus) if legend else None
             note = (notes or {}).get(node, "")
             title = Text.assemble((node, "bold"), (f"  {note}" if note else "", "yellow"))
@@ -76,7 +88,7 @@ class Painter:
     def _gpu(self, index: int, gpu: ShownGpu) -> RenderableType:
         line = Text(f"GPU {index} ", style="bold")
         line.append(self._glyphs.left, style="grey50")
-        line.append_text(self._units(gpu) if gpu.units else self._whole(gpu))
+        line.append_text(self._units(gpu) if gpu.units else self._shared(gpu) if gpu.shared else self._whole(gpu))
         line.append(self._glyphs.right, style="grey50")
         line.append(gpu.model.removeprefix("NVIDIA "), style="dim")
         if not gpu.healthy:
@@ -101,6 +113,50 @@ class Painter:
         if not gpu.owner:
             return Text("whole GPU, free".center(width) + " ", style="grey50")
         return Text.assemble((gpu.owner[:width].center(width), f"bold white on {self._colour(gpu.owner)}"), " ")
+
+    def _shared(self, gpu: ShownGpu) -> Text:
+        """Parts by memory; the end of each is a blank."""
+        columns = WHOLE_UNITS * self._unit_width
+        line = Text()
+        taken = position = 0
+        for number, share in enumerate(gpu.shares, 1):
+            taken += share.milli
+            end = min(columns, max(position, columns * taken // MILLI))
+            line.append_text(self._share(number, share, end - position))
+            position = end
+        if not gpu.shares:
+            line.append("reserved".center(columns), style="grey50")
+            position = columns
+        free = (self._glyphs.free.center(self._unit_width - 1) + " ") * WHOLE_UNITS
+        line.append(free[position:], style="grey50")
+        return line
+
+    def _share(self, number: int, share: ShownShare, columns: int) -> Text:
+        """As many columns, the last of them blank; without room for its number it is only a mark."""
+        colour = self._colour(share.owner)
+        style = f"bold white on {colour}" if share.bound else f"{colour} reverse dim"
+        if not columns:
+            return Text()
+        width = max(columns - 1, 1)
+        labels = (f" {number} {_amount(share)} ", f" {number} ", str(number), "")
+        label = next(label for label in labels if len(label) < columns)
+        return Text.assemble((label.center(width, self._glyphs.part), style), " " * (columns - width))
+
+    def _sharers(self, gpu: ShownGpu) -> RenderableType:
+        """The pods by number, and what is left."""
+        parts: list[RenderableType] = [
+            Text.assemble(
+                (f"{number} ", self._colour(share.owner)),
+                f"{share.owner} ",
+                (_amount(share) if share.bound else f"{_amount(share)}, being bound", "dim"),
+            )
+            for number, share in enumerate(gpu.shares[:LISTED_SHARES], 1)
+        ]
+        if len(gpu.shares) > LISTED_SHARES:
+            parts.append(Text(f"and {len(gpu.shares) - LISTED_SHARES} more"))
+        told = [*_state(gpu), *([gpu.uuid] if gpu.slot and gpu.uuid else ())]
+        lines = [Columns(parts, padding=(0, 3))] if parts else []
+        return Padding(Group(*lines, Text("; ".join(told), style="dim")), (0, 0, 0, len("GPU 0 ") + 1))
 
     def _slice(self, piece: ShownSlice, units: int) -> Text:
         width = units * self._unit_width - 1
@@ -130,3 +186,17 @@ class Painter:
     def _colour(self, owner: str) -> str:
         workload = owner.rsplit("-", 2)[0]
         return self._colours.setdefault(workload, PALETTE[len(self._colours) % len(PALETTE)])
+
+
+def _amount(share: ShownShare) -> str:
+    if share.mib:
+        return f"{share.mib} MiB"
+    return f"{decimal(share.milli)} GPU" if share.milli else "of unknown size"
+
+
+def _state(gpu: ShownGpu) -> tuple[str, ...]:
+    pod = f"reservation pod {gpu.reservation}"
+    if gpu.reserved_elsewhere:
+        return (f"takes no more shares: {pod} holds another GPU",)
+    left = f"{gpu.free_mib} of {gpu.memory_mib} MiB free" if gpu.memory_mib else f"{decimal(gpu.free_milli)} GPU free"
+    return left, pod if gpu.reservation else "no reservation pod yet"

@@ -47,10 +47,12 @@ COMMANDS = {
     "webhook": Location("apportion.cli.webhook:command", "Run the admission webhook."),
     "certs": Location("apportion.cli.certs:command", "Issue new certificates for a running webhook."),
     "scheduler": Location("apportion.cli.scheduler:command", "Run the scheduler for slices and whole GPUs."),
+    "binder": Location("apportion.cli.binder:command", "Run the binder for pods that share GPUs."),
     "node": Location("apportion.cli.node:command", "Run the node agent (device plugins, slices, CDI)."),
     "simulator": Location(
         "apportion.cli.simulator:command", "Run the GPU simulator (labels nodes, logs emulated GPUs)."
     ),
+    "reserve": Location("apportion.cli.reserve:command", "Hold one GPU that pods share (reservation pods run it)."),
     "operator": Location(
         "apportion.cli.operator:command", "Run the operator (configures the components, reports status)."
     ),

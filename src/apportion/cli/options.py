@@ -96,4 +96,25 @@ PlaneLogLevel = Annotated[
         callback=log_level,
     ),
 ]
-Probes = Annotated[str, typer.Option("--probes", help="Address for /healthz, /readyz and /metrics.", callback=address)]
+Probes = Annotated[
+    str,
+    typer.Option(
+        "--probes", help="Address for /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES", callback=address
+    ),
+]
+LeaseName = Annotated[
+    str,
+    typer.Option(
+        "--lease-name",
+        help="Lease for leader election; all replicas must use the same one.",
+        callback=object_name,
+    ),
+]
+LeaseDuration = Annotated[
+    float,
+    typer.Option(
+        "--lease-duration",
+        help="Seconds after which a leader that does not renew its lease is replaced.",
+        callback=positive_seconds,
+    ),
+]

@@ -11,12 +11,7 @@ from apportion.cli import connecting, options
 
 
 def command(
-    probes: Annotated[
-        str,
-        typer.Option(
-            help="Address for /healthz, /readyz and /metrics.", envvar="APPORTION_PROBES", callback=options.address
-        ),
-    ] = "127.0.0.1:9401",
+    probes: options.Probes = "127.0.0.1:9401",
     namespace: Annotated[
         str,
         typer.Option(
@@ -35,19 +30,8 @@ def command(
             "slices) or slices (all, and for slices too)."
         ),
     ] = "gpus",
-    lease_name: Annotated[
-        str,
-        typer.Option(
-            help="Lease for leader election; all replicas must use the same one.", callback=options.object_name
-        ),
-    ] = Installation.scheduler_lease,
-    lease_duration: Annotated[
-        float,
-        typer.Option(
-            help="Seconds after which a leader that does not renew its lease is replaced.",
-            callback=options.positive_seconds,
-        ),
-    ] = 15.0,
+    lease_name: options.LeaseName = Installation.scheduler_lease,
+    lease_duration: options.LeaseDuration = 15.0,
     stale_group_seconds: Annotated[
         int,
         typer.Option(

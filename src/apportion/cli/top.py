@@ -1,4 +1,4 @@
-"""`apportion top`: all GPUs of a cluster with their slices and pods, and pending pods with their reasons, live."""
+"""`apportion top`: all GPUs of a cluster with slices, shares and pods, and pending pods with their reasons, live."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def command(
     ] = None,
     kubeconfig: connecting.Kubeconfig = None,
 ) -> None:
-    """Show all GPUs with their slices and pods, and pending pods with their reasons.
+    """Show all GPUs with their slices, shares and pods, and pending pods with their reasons.
 
     Live on a terminal until Ctrl-C; once without a terminal, with --once or with -o json. With rights in one namespace
     only, it shows the pods of that namespace; the ClusterRole apportion-viewer allows the rest.
@@ -150,9 +150,9 @@ def _headline(shown: Scene, note: str) -> Text:
         return Text(f"{_many(pods, 'pod')} with GPUs, {len(shown.waiting)} pending", style="bold")
     gpus = [gpu for members in shown.nodes.values() for gpu in members]
     slices = sum(len(gpu.slices) for gpu in gpus)
-    whole = sum(bool(gpu.owner) and not gpu.reserved for gpu in gpus)
-    shared = sum(gpu.reserved for gpu in gpus)
-    free = sum(not gpu.slices and not gpu.owner for gpu in gpus)
+    whole = sum(bool(gpu.owner) for gpu in gpus)
+    shared = sum(gpu.shared for gpu in gpus)
+    free = sum(not gpu.slices and not gpu.owner and not gpu.shared for gpu in gpus)
     return Text(
         f"{_many(len(shown.nodes), 'node')}, {_many(len(gpus), 'GPU')}: {_many(slices, 'slice')}, "
         f"{whole} allocated whole, {f'{shared} shared, ' if shared else ''}{free} free; "

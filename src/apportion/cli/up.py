@@ -51,6 +51,13 @@ def up(
     bare: Annotated[
         bool, typer.Option("--bare", help="Start only the cluster, without the components of Apportion.")
     ] = False,
+    sharing: Annotated[
+        bool,
+        typer.Option(
+            "--sharing",
+            help="Install GPU sharing too; without a topology file, one more node has two GPUs not in MIG mode.",
+        ),
+    ] = False,
     port: Annotated[
         int, typer.Option(help="Port of the API server; 0 selects a free port.", min=0, max=options.LARGEST_PORT)
     ] = 0,
@@ -78,7 +85,7 @@ def up(
     """
     check_name(name)
     target = (kubeconfig or cluster_files.kubeconfig_path(name)).absolute()
-    plan = _plan(topology or [], nodes, name, bare=bare)
+    plan = _plan(topology or [], nodes, name, bare=bare, sharing=sharing)
     try:
         cluster_files.prepare_folder()
         _refuse_running(name)
@@ -148,7 +155,7 @@ class _Run:
                 self._note(server=cluster.url)
                 _say(f"API server at {cluster.url}, {len(cluster.kubelets)} node(s) ready")
                 if not self._bare:
-                    await self._install(cluster)
+                    await self._install(cluster, sharing=plan.sharing)
                 if self._select:
                     self._select_context()
                 _say(f"ready after {time.monotonic() - began:.1f} s. To use the cluster:")
@@ -178,11 +185,12 @@ class _Run:
         self._note(selected_before=before)
         _say(f"context {self._state.name} selected in {path}")
 
-    async def _install(self, cluster: EmbeddedCluster) -> None:
+    async def _install(self, cluster: EmbeddedCluster, *, sharing: bool) -> None:
         from apportion import manifests
         from apportion.emulation.cluster import installing
 
-        objects = [*manifests.load(), *manifests.load("default-queues")]
+        parts = ("", "default-queues", "sharing") if sharing else ("", "default-queues")
+        objects = [entry for part in parts for entry in manifests.load(part)]
         async with cluster.client() as client:
             try:
                 await installing.apply(client, cluster.server.registry, objects)
@@ -198,13 +206,19 @@ class _Run:
         cluster_files.write(self._state)
 
 
-def _plan(paths: list[Path], nodes: int | None, name: str, *, bare: bool) -> Topology:
+def _plan(paths: list[Path], nodes: int | None, name: str, *, bare: bool, sharing: bool) -> Topology:
     from apportion.emulation.cluster import topology
 
     if paths and nodes is not None:
         raise typer.BadParameter("--nodes and --topology cannot be used together: the topology file defines the nodes")
+    if sharing and bare:
+        raise typer.BadParameter("--sharing and --bare cannot be used together: --bare installs no components")
     try:
-        plan = topology.load(*paths, cluster=name) if paths else topology.default(1 if nodes is None else nodes)
+        if paths:
+            plan = topology.load(*paths, cluster=name)
+            plan.sharing = plan.sharing or sharing
+        else:
+            plan = topology.default(1 if nodes is None else nodes, sharing=sharing)
     except topology.TopologyError as error:
         raise typer.BadParameter(str(error)) from None
     if not bare and not any(pool.nodes for pool in plan.pools):

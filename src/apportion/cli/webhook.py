@@ -45,7 +45,7 @@ def command(
     runtime_class: Annotated[
         str,
         typer.Option(
-            help="Runtime class for pods with slices that set none, if it exists; empty: none.",
+            help="Runtime class for pods with slices or shares that set none, if it exists; empty: none.",
             envvar="APPORTION_RUNTIME_CLASS",
         ),
     ] = "",
@@ -63,7 +63,7 @@ def command(
     ] = 30.0,
     log_level: options.PlaneLogLevel = "Normal",
 ) -> None:
-    """Serve admission reviews for slices, validation and fallback."""
+    """Serve admission reviews for slices, shares, validation and fallback."""
     from apportion.admission import main
     from apportion.admission.fallback.decision_rounds import Patience
     from apportion.admission.fallback.tiers import parse

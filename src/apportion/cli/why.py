@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from apportion.core.evictions.successor_places import KeptPlace
     from apportion.core.queues.raises import Raise
     from apportion.core.refusals import NodeGroup, Standing
+    from apportion.view.sharing.pod_shares import PodShare
     from apportion.view.why import Answer
 
 SHOWN_NODES = 4
+LONG_BINDING_SECONDS = 60  # longer than the binder waits for a reservation pod
 _REASONS = ("FailedScheduling", "RejectedByKubelet", "NotAdmitted")  # of events that say why a pod does not run
 
 
@@ -67,19 +69,22 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
         installation = connecting.installation()
         seen = await readable.read(client, installation, namespace)
         if seen.hidden:
-            return why.reported(pod, await _newest_event(client, pod), seen.note)
+            asked = seen.view.shares.request_of(pod.uid)
+            return why.reported(pod, await _newest_event(client, pod), seen.note, asked)
         current = seen.informers.pods.get(name, namespace)
         settings = await leader_settings.read(client, installation)
         kept = await _kept_places(client, installation.namespace)
         answer = why.answer(seen.view, current or pod, settings.new_policy(), settings.consolidation, kept)
         if answer.state in {why.PodState.WAITING, why.PodState.FITS}:
             answer = replace(answer, note=settings.note)
+        hint = ""
         if answer.state is why.PodState.FITS and not settings.leads:
             where = f"Deployment {installation.scheduler_deployment} in namespace {installation.namespace}"
-            return replace(
-                answer, sentence=f"{answer.sentence} But there is no leader: check that {where} is available."
-            )
-        return answer
+            hint = f" But there is no leader: check that {where} is available."
+        if answer.seconds > LONG_BINDING_SECONDS:
+            where = f"Deployment {installation.binder_deployment} in namespace {installation.sharing_namespace}"
+            hint = f" This takes too long: check that {where} is available."
+        return replace(answer, sentence=answer.sentence + hint)
 
 
 async def _newest_event(client: Client, pod: Pod) -> str:
@@ -111,7 +116,8 @@ async def _kept_places(client: Client, namespace: str) -> list[KeptPlace]:
 
 def as_json(answer: Answer) -> dict[str, Any]:
     found: dict[str, Any] = {"pod": answer.pod, "state": answer.state, "sentence": answer.sentence}
-    found |= {key: value for key, value in (("layer", answer.layer), ("node", answer.node)) if value}
+    known = {"layer": answer.layer, "node": answer.node, "shares": [_share(share) for share in answer.shares]}
+    found |= {key: value for key, value in known.items() if value}
     if answer.slices:
         found["slices"] = [
             {
@@ -148,6 +154,13 @@ def as_json(answer: Answer) -> dict[str, Any]:
     return found
 
 
+def _share(share: PodShare) -> dict[str, Any]:
+    """In MiB where the memory of the GPU is known, in thousandths otherwise."""
+    known = {"gpu": share.uuid, "slot": share.slot, "group": share.group}
+    amounts = {"mib": share.mib, "memoryMiB": share.memory_mib, "milli": share.milli}
+    return {key: value for key, value in {**known, **amounts}.items() if value}
+
+
 def _raise(change: Raise) -> dict[str, Any]:
     from apportion.core.queues import quantities
 
@@ -177,6 +190,7 @@ def as_text(answer: Answer) -> str:
         f"  slice   {claim.spec.profile} at {claim.spec.mig_placement.start} on {claim.spec.gpu_uuid} ({claim.state})"
         for claim in answer.slices
     ]
+    lines += [f"  share   {share.said} (group {share.group})" for share in answer.shares]
     if answer.refusal is not None and answer.refusal.groups:
         rows = [("nodes", "reason", "need", "in use", ""), *(_row(group) for group in answer.refusal.groups)]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -200,6 +214,7 @@ def _headline(answer: Answer) -> str:
         "waiting": "is pending",
         "gated": "has scheduling gates",
         "fits": "can be scheduled",
+        "binding": "is being bound",
         "placed": "is scheduled",
         "running": "is running",
         "ended": "has terminated",

@@ -17,13 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from apportion.cluster import credentials, input_files, kubeconfig_schema, pemfile
+from apportion.cluster import credentials, input_files, kubeconfig_schema, pemfile, service_account
 from apportion.cluster.errors import ConfigError
 from apportion.cluster.transport import Credentials, HttpTransport, Transport
-
-SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
-# Names the folder instead where a kubelet runs containers as child processes
-SERVICE_ACCOUNT_DIR_ENV = "APPORTION_SERVICE_ACCOUNT_DIR"
 
 
 def connect() -> Transport:
@@ -35,7 +31,7 @@ def in_cluster() -> Transport:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfigError("KUBERNETES_SERVICE_HOST is not set: this process does not run in a pod")
-    folder = Path(os.environ.get(SERVICE_ACCOUNT_DIR_ENV, SERVICE_ACCOUNT_DIR))
+    folder = Path(os.environ.get(service_account.DIRECTORY_ENV, service_account.DIRECTORY))
     try:
         tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     except OSError as error:

@@ -311,9 +311,16 @@ class Client:
         return wire.decode(response.body, dict)
 
     async def bind(
-        self, namespace: str, name: str, uid: str, node: str, *, annotations: Mapping[str, str] | None = None
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        resource_version: str | None = None,
     ) -> None:
-        """Put a pod on a node; a pod of another uid, or one that is bound, raises Conflict.
+        """Put a pod on a node; a pod of another uid or version, or one that is bound, raises Conflict.
 
         The server adds the annotations to the pod in the same write.
         """
@@ -323,6 +330,8 @@ class Client:
             "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
+        if resource_version:
+            body["metadata"]["resourceVersion"] = resource_version
         if annotations:
             body["metadata"]["annotations"] = dict(annotations)
         path = PODS.path(namespace=namespace, name=_named(name), subresource="binding")

@@ -38,8 +38,8 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, key: K) -> None:
-        """Reconcile `key` as soon as a worker is free."""
+    def add(self, key: K, *, first: bool = False) -> None:
+        """Reconcile `key` as soon as a worker is free; `first`: before those that wait already."""
         if key in self._dirty:
             return
         timer = self._timers.pop(key, None)
@@ -47,7 +47,7 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._dirty.add(key)
         if key not in self._running:
-            self._waiting.append(key)
+            (self._waiting.appendleft if first else self._waiting.append)(key)
             self._wake()
 
     def add_after(self, key: K, seconds: float) -> None:

@@ -19,7 +19,7 @@ from apportion.core.evictions.disruption_budgets import NO_BUDGETS, Budgets
 from apportion.core.fleet_facts import GpuFacts, HeldShare, HeldSlice, NodeFacts, Reservation, Taint
 from apportion.core.groups import Gang
 from apportion.core.ledger import GpuLedger
-from apportion.core.node import NodeState, SavedNode
+from apportion.core.node import NodeState, SavedNode, reserved_share
 from apportion.core.queues import charging
 from apportion.core.queues.accounts import Accounts
 from apportion.core.records import fleet_record
@@ -170,11 +170,8 @@ class Fleet:
         For other pods with whole GPUs any free ones are assumed.
         """
         state = self.nodes.get(node)
-        known = {uid: devices[uid] for uid in devices if state is not None and uid in state.pods}
-        if state is None:
-            return
-        same = all(state.devices_of(uid) == state.present(uuids) for uid, uuids in known.items())
-        if same and not state.lacks_devices and not state.forgets_reservation(known):
+        known = {uid: devices[uid] for uid in sorted(devices) if state is not None and uid in state.pods}
+        if state is None or not state.assumes_wrongly(known):
             return
         self._note(self._restore_gpus, node, state.saved())
         state.reassign_devices(known)
@@ -215,7 +212,8 @@ class Fleet:
         for number, placement in enumerate(reservation.slices):
             self.add_slice(f"{reservation.key}/{number}", placement, reservation.key, node=reservation.node)
         for number, (gpu, mib) in enumerate(reservation.shares):
-            self.add_share(f"{reservation.key}/share/{number}", gpu, mib, PodUID(reservation.key))
+            owner = PodUID(reservation.key)
+            self.add_share(reserved_share(owner, number), gpu, mib, owner, node=reservation.node)
 
     def release_reservation(self, key: str) -> None:
         """There is no such reservation any more, whatever is undone later."""
@@ -226,7 +224,7 @@ class Fleet:
         for number in range(len(reservation.slices)):
             self.remove_slice(f"{key}/{number}")
         for number in range(len(reservation.shares)):
-            self.remove_share(f"{key}/share/{number}")
+            self.remove_share(reserved_share(key, number))
         self._note(self._enter_reservation, reservation)
         self._drop_reservation(key)
 
@@ -274,15 +272,23 @@ class Fleet:
     def slices_of(self, uid: PodUID) -> tuple[HeldSlice, ...]:
         return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldSlice))
 
-    def add_share(self, key: str, gpu: DeviceUUID, mib: int, owner: PodUID) -> None:
+    def add_share(
+        self, key: str, gpu: DeviceUUID, mib: int, owner: PodUID, group: str = "", node: NodeName = NO_NODE
+    ) -> None:
         """A share of a GPU that a pod holds or is assumed to hold."""
-        self._add(HeldShare(key, gpu, mib, owner))
+        self._add(HeldShare(key, gpu, mib, owner, group, node))
 
     def remove_share(self, key: str) -> None:
         self._remove(self._holdings.shares.get(key))
 
     def shares_of(self, uid: PodUID) -> tuple[HeldShare, ...]:
         return tuple(record for record in self._holdings.of_owner(uid) if isinstance(record, HeldShare))
+
+    def group_on(self, gpu: DeviceUUID) -> str:
+        """The name of those who share a GPU; empty if nobody does."""
+        node = self.gpu_nodes.get(gpu)
+        keys = self.nodes[node].gpus[gpu].shares if node is not None else ()
+        return next((group for key in sorted(keys) if (group := self.shares[key].group)), "")
 
     # Volumes
 
@@ -424,10 +430,7 @@ class Fleet:
             self.nodes[node].touch()  # it need not be the one that has the GPU
 
     def _mark_releasing(self, uid: PodUID, releasing: bool) -> None:  # noqa: FBT001
-        if releasing:
-            self.releasing.add(uid)
-        else:
-            self.releasing.discard(uid)
+        (self.releasing.add if releasing else self.releasing.discard)(uid)
         state = self.nodes[self.pod_nodes[uid]]
         self._charge(state.pods[uid])
         state.touch()

@@ -17,12 +17,19 @@ __all__ = ["GpuFacts", "HeldShare", "HeldSlice", "NodeFacts", "Reservation", "Ta
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """One GPU. In MIG mode it is sliced, otherwise it is shared or given whole."""
+    """One GPU. In MIG mode it is sliced, otherwise it is shared or given whole.
+
+    `measured` is False if its memory is unknown: then the memory of its model is 1000, and only fractions can be taken
+    of it. It `takes_shares` unless the reservation of those who share it is on another GPU, or its node could not give
+    it to containers that share it.
+    """
 
     uuid: DeviceUUID
     model: Model
     mig: bool
     healthy: bool = True
+    measured: bool = True
+    takes_shares: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,12 +63,15 @@ class HeldSlice(NamedTuple):
 
 
 class HeldShare(NamedTuple):
-    """A share of a GPU's memory that a pod holds."""
+    """A share of a GPU's memory that a pod holds, 0 MiB if nobody knows how much. `group` names those who share the
+    GPU; what is reserved for a pod has none. `node` is where the pod is, empty if that is unknown."""
 
     key: str
     gpu: DeviceUUID
     mib: int
     owner: PodUID
+    group: str = ""
+    node: NodeName = NO_NODE
 
 
 class Reservation(NamedTuple):

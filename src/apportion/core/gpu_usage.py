@@ -61,7 +61,7 @@ def _wanted(fleet: Fleet, request: Request) -> int | None:
     gpus = [gpu for node in fleet for gpu in node.gpus.values()]
     share = request.share
     if share is not None:
-        holding = [g.memory_mib for g in gpus if not g.facts.mig and 0 < share.mib_on(g.memory_mib) <= g.memory_mib]
+        holding = [gpu.memory_mib for gpu in gpus if not gpu.facts.mig and 0 < gpu.mib_of(share) <= gpu.memory_mib]
         if not holding:
             return None
         # The smallest GPU that could hold it: the largest part that it may turn out to be.

@@ -7,11 +7,13 @@ it into account. Everything that decides about a pod is here or below: scheduler
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 
 import msgspec
 
+from apportion.apis import shared_gpus
 from apportion.apis.custom_resources.claims import claim_name
-from apportion.apis.identities import NodeName
+from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.request import Request
 from apportion.core import existing_claims, refusals
 from apportion.core.explanations import explanation
@@ -93,13 +95,25 @@ def assume(fleet: Fleet, request: Request, chosen: NodePlacement) -> list[Operat
         before += _volumes(fleet, request, chosen.node)
     after = tuple(operation.confirmed_by for operation in before)
     if chosen.shares:
-        bind: Operation = BindShare(request, chosen.node, chosen.shares, after)
+        bind: Operation = BindShare(request, chosen.node, chosen.shares, _groups(fleet, request, chosen), after)
     else:
         bind = Bind(request, chosen.node, chosen.devices, after)
     operations: list[Operation] = [*before, bind]
     for operation in operations:
         operation.apply(fleet)
     return operations
+
+
+def _groups(fleet: Fleet, request: Request, chosen: NodePlacement) -> tuple[str, ...]:
+    """Those who share each GPU; the first one to share a GPU names them."""
+    return tuple(fleet.group_on(gpu) or _new_group(fleet, request, chosen.node, gpu) for gpu, _ in chosen.shares)
+
+
+def _new_group(fleet: Fleet, request: Request, node: NodeName, gpu: DeviceUUID) -> str:
+    """If the kubelet gave the GPU of an earlier attempt to those who joined this pod, that name is theirs."""
+    used = {fleet.shares[key].group for each in fleet.nodes[node].gpus.values() for key in each.shares}
+    names = (shared_gpus.new_group(request.uid, node, gpu, number) for number in count())
+    return next(name for name in names if name not in used)
 
 
 def _find(fleet: Fleet, request: Request, policy: Policy, *, plain: bool) -> NodePlacement | Refusal | None:

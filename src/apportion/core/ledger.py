@@ -12,6 +12,7 @@ from enum import StrEnum
 from apportion.apis.errors import LedgerError
 from apportion.apis.identities import DeviceUUID
 from apportion.apis.placements import SlicePlacement
+from apportion.apis.shares import Share
 from apportion.core import grid as grids
 from apportion.core.fleet_facts import GpuFacts, HeldSlice
 
@@ -38,6 +39,7 @@ class GpuLedger:
         "slices",
         "state",
         "strays",
+        "unsized",
         "whole",
     )
 
@@ -50,6 +52,7 @@ class GpuLedger:
         self.strays: set[str] = set()  # adopted slices that are not legal beside the others
         self.shares: dict[str, int] = {}
         self.shared_mib = 0
+        self.unsized = 0  # shares of which nobody knows how large they are
         self.whole: str | None = None
         self.reservation: str | None = None  # the pod that holds the GPU for pods that share it
 
@@ -61,7 +64,7 @@ class GpuLedger:
     def use(self) -> Use:
         if self.slices:
             return Use.SLICED
-        if self.shares or self.reservation is not None:
+        if self.shared:
             return Use.SHARED
         return Use.FREE if self.whole is None else Use.WHOLE
 
@@ -74,6 +77,11 @@ class GpuLedger:
         return not self.facts.mig and self.facts.healthy and not self.held and not self.shares and not self.slices
 
     @property
+    def shared(self) -> bool:
+        """Pods share it, or it is reserved for some."""
+        return bool(self.shares) or self.reservation is not None
+
+    @property
     def held(self) -> bool:
         """A pod holds the device, for itself or as a reservation."""
         return self.whole is not None or self.reservation is not None
@@ -81,22 +89,27 @@ class GpuLedger:
     @property
     def free_mib(self) -> int:
         """Memory that a new share may take."""
-        if self.facts.mig or not self.facts.healthy or self.whole is not None or self.slices:
+        facts = self.facts
+        if facts.mig or not facts.healthy or not facts.takes_shares or self.whole is not None or self.slices:
             return 0
-        if self.reservation is not None and not self.shares:
+        if self.unsized or (self.reservation is not None and not self.shares):
             return 0  # what its sharers use is not known
         return max(0, self.memory_mib - self.shared_mib)
 
     @property
     def left_milli(self) -> int:
-        """Thousandths of the GPU that are left for shares; all or nothing where its memory is unknown."""
-        if self.memory_mib:
+        """Thousandths of the GPU that are left for shares; all or nothing if it takes none or its memory is unknown."""
+        if self.memory_mib and self.facts.takes_shares:
             return self.free_mib * MILLI // self.memory_mib
         return MILLI if self.takes_whole else 0
 
-    def left_after(self, mib: int) -> int | None:
-        """The same after a share of that size, None if it does not fit."""
-        free = self.free_mib
+    def mib_of(self, share: Share) -> int:
+        """What a share takes of this GPU; 0 if that cannot be said."""
+        return share.mib_on(self.memory_mib) if self.facts.measured or share.memory_mib is None else 0
+
+    def left_after(self, share: Share) -> int | None:
+        """What is left in thousandths after a share, None if it does not fit."""
+        mib, free = self.mib_of(share), self.free_mib
         return (free - mib) * MILLI // self.memory_mib if 0 < mib <= free else None
 
     def adopt_slice(self, held: HeldSlice) -> None:
@@ -127,17 +140,19 @@ class GpuLedger:
         return others._enter(held.placement)
 
     def adopt_share(self, key: str, mib: int) -> None:
-        """Record a share that exists, even if it does not fit."""
+        """Record a share that exists, even if it does not fit. One of 0 MiB is of unknown size."""
         if key in self.shares:
             self.remove_share(key)
         self.shares[key] = mib
         self.shared_mib += mib
+        self.unsized += not mib
 
     def remove_share(self, key: str) -> int:
         mib = self.shares.pop(key, None)
         if mib is None:
             raise LedgerError("UnknownKey", f"no share {key} on GPU {self.uuid}")
         self.shared_mib -= mib
+        self.unsized -= not mib
         return mib
 
     def give_whole(self, owner: str) -> None:
@@ -155,7 +170,14 @@ class GpuLedger:
         """The ledger as plain data, equal for equal contents."""
         return {
             "uuid": self.uuid,
-            "facts": [self.facts.model.id, self.memory_mib, self.facts.mig, self.facts.healthy],
+            "facts": [
+                self.facts.model.id,
+                self.memory_mib,
+                self.facts.mig,
+                self.facts.healthy,
+                self.facts.measured,
+                self.facts.takes_shares,
+            ],
             "state": self.state,
             "slices": [list(self.slices[key]) for key in sorted(self.slices)],
             "strays": sorted(self.strays),

@@ -19,6 +19,7 @@ PODS = "pods"
 MILLI = 1000
 MOST_CPU = 10**7  # milli: what a node has beyond ten thousand cores makes no difference to any price
 MOST_GPUS = 1024  # of one node; more are not looked at
+_SHARE = "/share/"
 
 
 class Offer(NamedTuple):
@@ -94,16 +95,27 @@ class NodeState:
         if self.reserved:
             allocatable -= self.reserved_amounts.get(resource, 0)
         if resource == PODS:
-            return allocatable - len(self.pods)
+            return allocatable - len(self.pods) - self._unreserved
         if resource == names.NVIDIA_GPU:
             allocatable -= self._unreserved
         return allocatable - self.used.get(resource, 0)
 
     @property
     def _unreserved(self) -> int:
-        """Shared GPUs whose reservation pod, which will hold the device, is not bound yet."""
-        shared = sum(1 for gpu in self.gpus.values() if gpu.shares)
-        return max(0, shared - self.reservation_pods) if shared else 0
+        """Shared GPUs whose reservation pod, which will hold the device, is not bound yet. A reservation pod that does
+        not say which GPU it has is that of one of them."""
+        shared = sum(1 for gpu in self.gpus.values() if gpu.shares and gpu.reservation is None)
+        return max(0, shared - self.silent_reservations) if shared else 0
+
+    @property
+    def silent_reservations(self) -> int:
+        """Reservation pods of which it is not known which GPU they have."""
+        return self.reservation_pods - sum(1 for uid in self.wholes if self.reserves(self.pods[uid]))
+
+    @property
+    def unshared(self) -> int:
+        """How many GPUs can be shared for the first time: each needs a device and a reservation pod."""
+        return max(0, min(self.free(names.NVIDIA_GPU), self.free(PODS) - 1))
 
     def all_facts(self) -> tuple[NodeFacts | None, tuple[GpuFacts, ...]]:
         """Of the node and its GPUs."""
@@ -148,10 +160,8 @@ class NodeState:
         """What would be left of each with the request's share on it; None where that does not fit."""
         share = request.share
         assert share is not None
-        fresh = self.free(names.NVIDIA_GPU) > 0  # a GPU's first share needs a device for its reservation pod
-        return tuple(
-            gpu.left_after(share.mib_on(gpu.memory_mib)) if fresh or gpu.shares else None for gpu in self.shareable()
-        )
+        fresh = self.unshared > 0
+        return tuple(gpu.left_after(share) if fresh or gpu.shares else None for gpu in self.shareable())
 
     def add_pod(self, request: Request, devices: tuple[DeviceUUID, ...] = (), *, exactly: bool = False) -> None:
         """`devices` are whole GPUs of the pod as far as they are known; `exactly` if no others may be assumed."""
@@ -162,7 +172,7 @@ class NodeState:
             self.used[resource] = self.used.get(resource, 0) + amount
         for port in request.rules.ports:
             self.ports[port] = self.ports.get(port, 0) + 1
-        if self._reserves(request):
+        if self.reserves(request):
             self.reservation_pods += 1
             self.restore_devices({request.uid: held} if (held := self.present(devices)) else {})
         elif request.whole_gpus and exactly:
@@ -187,12 +197,13 @@ class NodeState:
             self.ports[port] -= 1
             if not self.ports[port]:
                 del self.ports[port]
-        self.reservation_pods -= self._reserves(request)
+        self.reservation_pods -= self.reserves(request)
         for uuid in self.wholes.pop(uid, ()):
             if uuid in self.gpus and self.gpus[uuid].whole == uid:
                 self.gpus[uuid].take_back()
             if uuid in self.gpus and self.gpus[uuid].reservation == uid:
                 self.gpus[uuid].reservation = None
+                self.restore_devices({other: held for other, held in self.wholes.items() if uuid in held})
         if self.reserved:
             self.place_reservations()
         self.touch()
@@ -225,23 +236,29 @@ class NodeState:
             gpu.whole = gpu.reservation = None
         self.restore_devices({uid: found for uid in recorded if (found := self.present(recorded[uid]))})
         others = [uid for uid in sorted(self.pods) if uid not in recorded and self.pods[uid].whole_gpus]
-        others = [uid for uid in others if not self._reserves(self.pods[uid])]
+        others = [uid for uid in others if not self.reserves(self.pods[uid])]
         for uid in others:
             self._give_devices(self.pods[uid], before.get(uid, ()), only_these=True)
         for uid in others:
             self._give_devices(self.pods[uid], self.wholes.get(uid, ()))
         self.place_reservations()
 
+    def assumes_wrongly(self, recorded: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> bool:
+        """Pods have other GPUs than those that are `recorded`, or than can be assumed for the others."""
+        if any(self.devices_of(uid) != self.present(uuids) for uid, uuids in recorded.items()):
+            return True
+        return self._lacks_devices or any(
+            self.reserves(self.pods[uid]) or any(self._has_sharers(self.gpus[uuid]) for uuid in self.present(uuids))
+            for uid, uuids in self.wholes.items()
+            if uid not in recorded
+        )
+
     @property
-    def lacks_devices(self) -> bool:
+    def _lacks_devices(self) -> bool:
         """A pod with whole GPUs has none recorded although one is free: others held them when it came."""
         asked = self.used.get(names.NVIDIA_GPU, 0) - self.reservation_pods
-        found = sum(len(uuids) for uid, uuids in self.wholes.items() if not self._reserves(self.pods[uid]))
+        found = sum(len(uuids) for uid, uuids in self.wholes.items() if not self.reserves(self.pods[uid]))
         return asked > found and any(gpu.takes_whole for gpu in self.gpus.values())
-
-    def forgets_reservation(self, recorded: Mapping[PodUID, tuple[DeviceUUID, ...]]) -> bool:
-        """A reservation pod has a GPU that is not recorded for it any more."""
-        return any(uid not in recorded and self._reserves(self.pods[uid]) for uid in self.wholes)
 
     def present(self, uuids: tuple[DeviceUUID, ...]) -> tuple[DeviceUUID, ...]:
         return tuple(uuid for uuid in uuids if uuid in self.gpus)
@@ -282,8 +299,8 @@ class NodeState:
         self.wholes |= wholes
         for uid, uuids in wholes.items():
             for uuid in uuids:
-                if uid in self.pods and self._reserves(self.pods[uid]):
-                    self.gpus[uuid].reservation = uid
+                if uid in self.pods and self.reserves(self.pods[uid]):
+                    self.gpus[uuid].reservation = max(uid, self.gpus[uuid].reservation or uid)
                 else:
                     self.gpus[uuid].whole = uid
 
@@ -313,16 +330,27 @@ class NodeState:
         """The kubelet chooses which GPUs a pod gets; until that is known any free ones are assumed."""
         uid = request.uid
         chosen = [u for u in devices if u in self.gpus and (self.gpus[u].whole == uid or self.gpus[u].takes_whole)]
-        if not only_these:
+        if only_these:
+            chosen = [u for u in devices if u in self.gpus and self._can_keep(self.gpus[u])]
+        else:
             spare = [u for u, gpu in self.gpus.items() if u not in chosen and gpu.takes_whole]
             chosen += spare[: max(0, request.whole_gpus - len(chosen))]
         for uuid in chosen:
-            if self.gpus[uuid].whole is None:
-                self.gpus[uuid].give_whole(uid)
+            self.gpus[uuid].whole = uid
         if chosen:
             self.wholes[uid] = tuple(chosen)
 
-    def _reserves(self, request: Request) -> bool:
+    def _can_keep(self, gpu: GpuLedger) -> bool:
+        """A pod that had the GPU has it still, though a share of it may be reserved for when that pod is gone."""
+        return gpu.takes_whole or (
+            gpu.facts.healthy and not gpu.held and bool(gpu.shares) and not self._has_sharers(gpu)
+        )
+
+    def _has_sharers(self, gpu: GpuLedger) -> bool:
+        """Pods share it; what is reserved for some does not count."""
+        return gpu.reservation is not None or any(reserved_for(key) not in self.reserved for key in gpu.shares)
+
+    def reserves(self, request: Request) -> bool:
         """True for a pod that holds a GPU on behalf of its sharers."""
         return request.namespace == self._reservation_namespace and request.whole_gpus > 0
 
@@ -337,6 +365,16 @@ def _taken(leaving: dict[PodUID, dict[str, int]], after: tuple[PodUID, ...], res
             held[resource] -= part
             taken += part
     return taken
+
+
+def reserved_share(key: str, number: int) -> str:
+    """The key of a share that is reserved."""
+    return f"{key}{_SHARE}{number}"
+
+
+def reserved_for(share: str) -> str:
+    """The reservation that this share is part of."""
+    return share.rpartition(_SHARE)[0]
 
 
 def _plain(reservation: Reservation) -> list[object]:

@@ -174,16 +174,17 @@ class Bind(_Binding, frozen=True):
 
 
 class BindShare(_Binding, frozen=True):
-    """Pass a pod with a share to the binder: `shares` are (GPU uuid, MiB)."""
+    """Pass a pod with a share to the binder: `shares` are (GPU uuid, MiB), `groups` those who share each GPU."""
 
     shares: tuple[tuple[DeviceUUID, int], ...]
+    groups: tuple[str, ...]
     after: tuple[ObjectRef, ...] = ()
 
     def apply(self, fleet: Fleet) -> None:
         if self.uid in fleet.pod_nodes or share_key(self.uid, 0) in fleet.shares:
             raise _taken(f"pod {self.request.key} has a node")
-        for number, (gpu, mib) in enumerate(self.shares):
-            fleet.add_share(share_key(self.uid, number), gpu, mib, self.uid)
+        for number, ((gpu, mib), group) in enumerate(zip(self.shares, self.groups, strict=True)):
+            fleet.add_share(share_key(self.uid, number), gpu, mib, self.uid, group, self.node)
         fleet.add_pod(self.request, self.node)
 
     def undo(self, fleet: Fleet) -> None:

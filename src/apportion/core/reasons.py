@@ -3,7 +3,7 @@
 A row has the name of the reason, the layer that blocks the pod, the text, the changes in the cluster that can resolve
 it, and what could be relaxed. Filters give a row with its numbers (`Reason`); rows about the pod as a whole have no
 nodes. In the text {has}, {does} and {is_} follow the number of nodes, {pods}, {were} and {pods_are} what is needed;
-{subject}, {need}, {used} and {total} are the reason's own.
+{subject}, {need}, {free}, {used} and {total} are the reason's own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Row:
     """One reason. `partly` are other words for when some of what is needed is free; `ends_pods` if pods that end on
     the node can help; `from_attempt` if an attempt to bind the pod found it out, which no decision on the fleet can;
     `releases_claims` if the pod gives up the claims that it has; `lasting` if no change in the cluster resolves it;
-    `about_room` if the node is too small or too full, and nothing else is wrong with it."""
+    `about_room` if the node is too small or too full, and nothing else is wrong with it; `of_one` if the numbers are
+    those of one GPU or node: of several nodes the largest count, and not their sum."""
 
     code: str
     words: str
@@ -65,6 +66,7 @@ class Row:
     releases_claims: bool = False
     lasting: bool = False
     about_room: bool = False
+    of_one: bool = False
 
     def said(self, subject: str = "", need: int = 0, free: int = 0, total: int = 0, *, nodes: int = 1) -> str:
         """The text, for this number of nodes."""
@@ -78,6 +80,7 @@ class Row:
             pods="1 pod" if need == 1 else f"{need} pods",
             were="was" if need == 1 else "were",
             pods_are="is" if need == 1 else "are",
+            free=free,
             used=total - free,
             total=total,
         )
@@ -245,16 +248,55 @@ class Code(StrEnum):
     )
     NO_MEMORY = Row(
         "NoFreeGpuMemory",
-        "{has} insufficient free memory on a single GPU (needs {need} MiB)",
+        "{has} insufficient free memory on a single GPU"
+        " (needs {need} MiB; the most free on one GPU is {free} of {total} MiB)",
+        Layer.MEMORY,
+        helped_by=_PODS_END,
+        ends_pods=True,
+        about_room=True,
+        of_one=True,
+    )
+    NO_FRACTION = Row(
+        "NoFreeGpuFraction",
+        "{has} no GPU with a free fraction of {subject}",
         Layer.MEMORY,
         helped_by=_PODS_END,
         ends_pods=True,
         about_room=True,
     )
+    NO_MEMORY_ON_SEVERAL = Row(
+        "TooFewGpusWithFreeMemory",
+        "{has} too few GPUs with {subject} free (needs {need}; on one node {free} of {total} can take it)",
+        Layer.MEMORY,
+        helped_by=_PODS_END,
+        ends_pods=True,
+        about_room=True,
+        of_one=True,
+    )
+    NO_RESERVATION = Row(
+        "NoRoomForReservationPod",
+        "{has} no room for the reservation pod of another shared GPU (maximum number of pods)",
+        Layer.MEMORY,
+        helped_by=_PODS_END,
+        ends_pods=True,
+    )
+    NO_SHARES = Row("GpusNotShared", "{has} no GPU that takes shares", Layer.MEMORY, helped_by=_PODS_END)
+    NOT_SHAREABLE = Row("NoShareableGpu", "{has} no GPU that can be shared", about_room=True)
+    MEMORY_UNKNOWN = Row(
+        "GpuMemoryUnknown",
+        "{has} no label {subject}, so that only fractions of the GPUs can be requested there (gpu-fraction)",
+        Layer.MEMORY,
+    )
 
     # The pod as a whole: independent of nodes
     GATED = Row("Gated", "the pod has scheduling gates: {subject}", Layer.ADMISSION, scope=Scope.POD)
-    NO_SHARING = Row("NoSharing", "GPU sharing is not enabled in this cluster", Layer.PLACEMENT, scope=Scope.FLEET)
+    NO_SHARING = Row(
+        "NoSharing",
+        "GPU sharing is not enabled in this cluster;"
+        " an administrator enables it with spec.admission.gpuSharing: true in the Config kai-config",
+        Layer.PLACEMENT,
+        scope=Scope.FLEET,
+    )
     CLAIMS_LEAVING = Row(
         "ClaimsLeaving", "the previous slices of the pod are still being released", Layer.PLACEMENT, scope=Scope.POD
     )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from apportion.apis import names
 from apportion.apis.identities import NO_NODE, NodeName, PodUID, QueueName
 from apportion.apis.request import Request
+from apportion.apis.shares import Share, decimal
 from apportion.core.queues.raises import Raise
 from apportion.core.reasons import Code, Layer, Reason
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes that are excluded for the same reason. Numbers are sums over the group."""
+    """Nodes that are excluded for the same reason. Numbers are sums over the group, or those of one GPU or node."""
 
     code: Code
     subject: str
@@ -110,30 +111,35 @@ def wants_of(request: Request) -> tuple[tuple[str, int], ...]:
     if request.whole_gpus:
         counts[names.NVIDIA_GPU] = request.whole_gpus
     if request.share is not None:
-        milli, mib = request.share.milli, request.share.memory_mib
-        part = f"{milli / 1000:g} GPU" if milli is not None else f"{mib} MiB of a GPU"
-        counts[part] = request.share.devices
+        counts[part_of(request.share)] = request.share.devices
     return tuple(sorted(counts.items()))
+
+
+def part_of(share: Share) -> str:
+    """What a share is of each GPU, in words."""
+    return f"{decimal(share.milli)} GPU" if share.milli is not None else f"{share.memory_mib} MiB of a GPU"
 
 
 def grouped(reasons: Mapping[NodeName, Reason]) -> tuple[NodeGroup, ...]:
     """Reasons per node brought together; the largest group first."""
-    groups: dict[tuple[Code, str], list[tuple[NodeName, Reason]]] = {}
+    groups: dict[tuple[Code, str, int], list[tuple[NodeName, Reason]]] = {}
     for node in sorted(reasons):
         reason = reasons[node]
-        groups.setdefault((reason.code, reason.subject), []).append((node, reason))
-    merged = [
-        NodeGroup(
-            code=code,
-            subject=subject,
-            nodes=tuple(node for node, _ in members),
-            need=max(reason.need for _, reason in members),
-            free=sum(reason.free for _, reason in members),
-            total=sum(reason.total for _, reason in members),
-        )
-        for (code, subject), members in groups.items()
-    ]
-    return tuple(sorted(merged, key=lambda group: (-len(group.nodes), group.code, group.subject)))
+        # A fraction is more or less memory on GPUs of different memory.
+        need = reason.need if reason.code.row.of_one else 0
+        groups.setdefault((reason.code, reason.subject, need), []).append((node, reason))
+    merged = [_merged(tuple(node for node, _ in members), [each for _, each in members]) for members in groups.values()]
+    return tuple(sorted(merged, key=lambda group: (-len(group.nodes), group.code, group.subject, group.need)))
+
+
+def _merged(nodes: tuple[NodeName, ...], reasons: Sequence[Reason]) -> NodeGroup:
+    code, subject = reasons[0].code, reasons[0].subject
+    need = max(reason.need for reason in reasons)
+    if code.row.of_one:
+        free, total = max((reason.free, reason.total) for reason in reasons)
+    else:
+        free, total = sum(reason.free for reason in reasons), sum(reason.total for reason in reasons)
+    return NodeGroup(code, subject, nodes, need, free, total)
 
 
 def from_reasons(request: Request, reasons: Mapping[NodeName, Reason], remedy: Remedy | None = None) -> Refusal:

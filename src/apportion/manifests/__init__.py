@@ -1,8 +1,8 @@
 """What is installed: the same objects for the embedded cluster, a real one, and `kubectl apply -f`.
 
 The files are numbered in the order in which they must be there: namespace, kinds, then plane by plane
-first what it may do and then what it is. Folders hold what is installed on its own: `fallback`, and `default-queues`,
-which needs the kinds to be served.
+first what it may do and then what it is. Folders hold what is installed on its own: `fallback`; and after the others
+`default-queues` and `sharing`, which need the kinds to be served.
 """
 
 from __future__ import annotations

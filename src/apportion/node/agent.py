@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from apportion.apis import kinds
+from apportion.apis import kinds, names
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.migconfig import FAILED
@@ -25,7 +25,7 @@ from apportion.cluster.errors import ClusterError
 from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
-from apportion.node import readiness, startup
+from apportion.node import gpu_users, memory_use, readiness, startup
 from apportion.node.cluster.accelerator_report import AcceleratorReport
 from apportion.node.cluster.accelerator_status import NodeReport
 from apportion.node.cluster.claim_store import ClaimStore
@@ -33,7 +33,7 @@ from apportion.node.cluster.layout_label import LayoutStateLabel
 from apportion.node.cluster.pod_watch import PodWatch
 from apportion.node.container import runtime_config
 from apportion.node.container.cdi import CdiFolder
-from apportion.node.container.cgroups import Cgroups
+from apportion.node.container.cgroups import Cgroups, pod_of_process
 from apportion.node.container.last_container import LastContainer
 from apportion.node.container.preparation import Preparation
 from apportion.node.container.release import Release
@@ -51,6 +51,7 @@ from apportion.node.kubelet.existing_devices import ExistingDevices
 from apportion.node.kubelet.plugins import Plugins
 from apportion.node.kubelet.registration import Registrar
 from apportion.node.locks import Locks
+from apportion.node.memory_use import MemoryUse
 from apportion.node.metrics import Metrics
 from apportion.node.readiness import NodeChecks, Readiness
 from apportion.node.settings import Settings
@@ -140,6 +141,7 @@ class Agent:
             Layouts(driver, self._holders, locks, self._store, self._records),
             Plugins(self._preparation, existing, self.metrics, self._wake),
         )
+        self._memory_use = MemoryUse(self.metrics, self._recorder)
         self._queue: WorkQueue[PodUID] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
         self._adopted = False
         self._waits = ""
@@ -259,8 +261,7 @@ class Agent:
         await self._look_at_hardware()
         try:
             found = await self._slicing.foreign()
-            if isinstance(self.driver, Measures):
-                self.metrics.measure(await self.driver.processes())
+            await self._measure()
         except PartitionError as error:
             log.warning("the slices of this node cannot be listed: %s", error)
             return
@@ -272,6 +273,15 @@ class Agent:
         self._foreign = found
         self.metrics.foreign.set(len(found))
         await self._update_files()
+
+    async def _measure(self) -> None:
+        if not isinstance(self.driver, Measures):
+            return
+        pods = self._pods.informer.items()
+        users = gpu_users.find(pods, self._holders.by_device(), self._store.informer.items())
+        processes = await self.driver.processes(users)
+        self.metrics.measure(processes)
+        self._memory_use.report(memory_use.of_pods(users, processes, pod_of_process))
 
     async def _update_files(self) -> None:
         if not isinstance(self.driver, MountsFiles):
@@ -340,11 +350,11 @@ class Agent:
         if self._store.of_pod(uid) or self._folder.of_pod(uid):
             self._queue.add(uid)
         if _holds_devices(pod) and (new is None or old is None or new.status.phase != old.status.phase):
-            self._wake.set()  # holders, what nvidia-smi shows, and GPUs whose layout will change
+            self._wake.set()  # holders, memory in use, what nvidia-smi shows, and GPUs whose layout will change
 
 
 def _holds_devices(pod: Pod) -> bool:
-    return any(
+    return names.SHARED_GPUS in pod.metadata.annotations or any(
         names_existing_devices(name)
         for container in (*pod.spec.init_containers, *pod.spec.containers)
         for name in container.resources.limits

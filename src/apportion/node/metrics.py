@@ -34,6 +34,30 @@ class Metrics:
             ["device"],
             registry=self.registry,
         )
+        labels = ["namespace", "pod", "device"]
+        self._pods_used = Gauge(
+            "apportion_node_pod_memory_used_mib",
+            "GPU memory that the processes of a pod use, by slice or GPU",
+            labels,
+            registry=self.registry,
+        )
+        self._pods_asked = Gauge(
+            "apportion_node_pod_memory_share_mib",
+            "GPU memory that a pod has of a shared GPU",
+            labels,
+            registry=self.registry,
+        )
+        self._pods_above = Gauge(
+            "apportion_node_pod_memory_exceeded",
+            "1 while a pod uses more of a shared GPU than its share",
+            labels,
+            registry=self.registry,
+        )
+        self.exceeded = Counter(
+            "apportion_node_memory_exceeded_total",
+            "How often a pod began to use more of a shared GPU than its share",
+            registry=self.registry,
+        )
         self.ready = Gauge("apportion_node_ready", "1 while the node accepts pods with slices", registry=self.registry)
 
     def measure(self, processes: Iterable[Process]) -> None:
@@ -43,6 +67,16 @@ class Metrics:
         self.memory.clear()
         for device, amount in used.items():
             self.memory.labels(device).set(amount)
+
+    def show_pods(self, uses: Iterable[tuple[str, str, str, int, int | None, bool]]) -> None:
+        """Namespace, pod, device, MiB used, MiB of the share if there is one, and whether that is exceeded."""
+        for each in (self._pods_used, self._pods_asked, self._pods_above):
+            each.clear()
+        for namespace, pod, device, used, asked, above in uses:
+            self._pods_used.labels(namespace, pod, device).set(used)
+            if asked is not None:
+                self._pods_asked.labels(namespace, pod, device).set(asked)
+                self._pods_above.labels(namespace, pod, device).set(above)
 
     def count_slices(self, count: Callable[[], float]) -> None:
         self._slices.set_function(count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
@@ -119,8 +120,10 @@ class _Parked:
 class Backlog:
     """All groups of ours with pods that have no node."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], part: Callable[[], float] | None = None) -> None:
+        """`part` of a delay is waited. It is left to chance, so that two leaders, each of whom made the other one's
+        statement fail, do not try again at the same times."""
+        self._now, self._part = now, part or _half_or_more
         self._entries: dict[str, Waiting] = {}
         self._groups: dict[PodUID, str] = {}  # pod -> its group
         self._ready: set[str] = set()
@@ -237,15 +240,17 @@ class Backlog:
         self._ready.discard(entry.key)  # it may have been offered anew while others were decided about
         self._under_way.add(entry.key)
 
-    def finished(self, entry: Waiting, *, failed: bool) -> None:
-        """A statement of it was carried out, or not. If it was the last, the pods that are left have their turn."""
+    def finished(self, entry: Waiting, *, failed: bool, bound: bool = True) -> None:
+        """A statement of it was carried out, or not. If it was the last, the pods that are left have their turn.
+
+        If the pods are not `bound` yet, because the binder does that, this attempt can still fail."""
         entry.under_way -= 1
         if self._entries.get(entry.key) is not entry or entry.under_way:
             return
         if failed:
             self.retry(entry.key)
         else:
-            entry.attempts = 0
+            entry.attempts = 0 if bound else entry.attempts
             self._make_ready(entry)
 
     def park(self, entry: Waiting, refusal: Refusal | None, alike: Hashable = None) -> None:
@@ -286,7 +291,7 @@ class Backlog:
             return
         entry.attempts = entry.attempts + 1 if failed else 0
         delay = min(FIRST_RETRY_SECONDS * 2.0 ** (entry.attempts - 1), LONGEST_RETRY_SECONDS) if failed else 0.0
-        entry.not_before = self._now() + delay
+        entry.not_before = self._now() + delay * self._part()
         self._make_ready(entry)
         if failed:
             self._at(entry.not_before, key)
@@ -364,3 +369,7 @@ class Backlog:
 
 
 _order = attrgetter("order")
+
+
+def _half_or_more() -> float:
+    return random.uniform(0.5, 1.0)  # noqa: S311  spreads retries

@@ -58,7 +58,7 @@ class AgentNotReady(Exception):
 class BindResult(Enum):
     """How it ended for a pod."""
 
-    BOUND = "bound"
+    BOUND = "bound"  # or handed over to the binder
     GONE = "gone"  # deleted meanwhile, or replaced under its name
     ELSEWHERE = "elsewhere"  # somebody bound it to another node
     FAILED = "failed"  # still waiting: decide again
@@ -223,7 +223,8 @@ class Committer:
         if pod is None:
             return BindResult.GONE
         if not pod.spec.node_name:
-            return BindResult.FAILED
+            handed_over = isinstance(bind, BindShare) and await self.exists(bind)
+            return BindResult.BOUND if handed_over else BindResult.FAILED
         return BindResult.BOUND if pod.spec.node_name == bind.node else BindResult.ELSEWHERE
 
     def _check(self) -> None:

@@ -24,6 +24,7 @@ from apportion.core.evictions.successor_places import KeptPlace
 from apportion.core.explanations import messages
 from apportion.core.explanations.queue_advice import QueueAdvice
 from apportion.core.groups import Group
+from apportion.core.operations import BindShare
 from apportion.core.policies import Policy
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.queues.turns import Turn, Turns
@@ -328,7 +329,8 @@ class Cycles:
             metrics.WAIT_SECONDS.observe(self._now() - entry.since)
         else:
             self._undo(statement, result)
-        self._backlog.finished(entry, failed=BindResult.FAILED in result.pods.values())
+        shared = any(isinstance(bind, BindShare) for bind in statement.binds)
+        self._backlog.finished(entry, failed=BindResult.FAILED in result.pods.values(), bound=not shared)
         if not self._view.fleet.pod_nodes.keys() >= set(entry.group.uids):
             self._changed.set()  # those that are left have their turn, though the cluster may have shown all of this
         self._complete_or_give_back(entry, statement, result)

@@ -25,7 +25,7 @@ from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.workqueue import WorkQueue
 from apportion.core import refusals
 from apportion.core.explanations import messages
-from apportion.core.operations import Evict
+from apportion.core.operations import BindShare, Evict
 from apportion.core.reasons import Code
 from apportion.core.statement import Statement
 
@@ -111,12 +111,14 @@ class Reporter:
         self.waits(request, messages.of(refusals.of_pod(request, Code.INVALID, str(error))))
 
     def placed(self, statement: Statement, uids: Collection[PodUID]) -> None:
-        """These of its pods are bound."""
+        """These of its pods are bound, or will be by the binder, which tells that itself."""
         for bind in statement.binds:
             request = bind.request
             if request.uid not in uids:
                 continue
             self.forget(request.uid)
+            if isinstance(bind, BindShare):
+                continue
             text = f"Successfully assigned {request.key} to {bind.node}"
             devices = statement.devices_of(bind)
             if request.slices and devices:

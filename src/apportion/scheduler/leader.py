@@ -15,14 +15,20 @@ from apportion.cluster import clock, errors
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
 from apportion.cluster.lease import Election
+from apportion.core.operations import BindShare
 from apportion.core.policies import Policy
 from apportion.scheduler import waiting_metrics
 from apportion.scheduler.advice import Advice
 from apportion.scheduler.backlog import Backlog
 from apportion.scheduler.budget_check import BudgetCheck
+from apportion.scheduler.claims.leftovers import Leftovers
+from apportion.scheduler.claims.lost_claims import LostClaims
+from apportion.scheduler.claims.marked_claims import MarkedClaims
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.cycles import Cycles
 from apportion.scheduler.events import Reporter
+from apportion.scheduler.failed_requests import FailedRequests
+from apportion.scheduler.gpu_metrics import GpuMetrics
 from apportion.scheduler.groups.config_events import ConfigEvents
 from apportion.scheduler.groups.group_pods import GroupPods
 from apportion.scheduler.groups.pod_groups import PodGroups
@@ -31,9 +37,6 @@ from apportion.scheduler.groups.status_content import StatusContent
 from apportion.scheduler.groups.statuses import PodGroupStatuses
 from apportion.scheduler.groups.wait_reasons import WaitReasons
 from apportion.scheduler.intake import Intake
-from apportion.scheduler.leftovers import Leftovers
-from apportion.scheduler.lost_claims import LostClaims
-from apportion.scheduler.marked_claims import MarkedClaims
 from apportion.scheduler.place_notes import PlaceNotes
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.queue_statuses import QueueStatuses
@@ -106,6 +109,8 @@ class Leader:
             policy=policy,
             holds=election.holds,
         )
+        self._failed_requests = FailedRequests(self.view, self.backlog, self._reporter, wake=changed.set)
+        informers.bind_requests.on_change(self._failed_requests.changed)
         self._advice = Advice(self.view, informers, recorder, holds=election.holds)
         self._cycles = Cycles(
             self.view,
@@ -159,6 +164,7 @@ class Leader:
             self._group_statuses.run(),
             self._stale_groups.run(),
             waiting_metrics.run(self.view, self.backlog),
+            GpuMetrics(self.view).run(),
             self._sweep(),
         ]
 
@@ -177,6 +183,8 @@ class Leader:
             await asyncio.sleep(SWEEP_SECONDS)
             with suppress(errors.ClusterError):
                 for statement, operation in assumptions.overdue(UNCONFIRMED_SECONDS):
+                    if isinstance(operation, BindShare) and self.view.shares.request_of(operation.uid) is not None:
+                        continue  # the binder has it
                     if not await self._committer.exists(operation):
                         assumptions.drop(operation)
                         if operation in statement.binds:

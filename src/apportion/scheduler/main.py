@@ -19,6 +19,7 @@ from apportion.scheduler import metrics
 from apportion.scheduler.commits import LeaseLost
 from apportion.scheduler.leader import Leader
 from apportion.scheduler.settings import Settings
+from apportion.scheduler.standby.decision_log import DecisionLog
 from apportion.view.leader_settings import LeaderSettings
 
 log = logging.getLogger(__name__)
@@ -41,13 +42,15 @@ async def run(settings: Settings, client: Client | None = None) -> None:
         )
         recorder = Recorder(connected, names.DAS_SCHEDULER)
         leadership = Leadership(connected, election, settings, recorder)
+        decision_log = DecisionLog(connected, settings.installation.namespace)
         async with (
             probes.serve(settings.probes, ready={"informers": leadership.is_ready}),
             asyncio.TaskGroup() as group,
         ):
             for _ in range(EVENT_WRITERS):
                 group.create_task(recorder.run())
-            await election.run(leadership.lead)
+            group.create_task(decision_log.run())
+            await election.run(lambda: decision_log.quiet_during(leadership.lead))
 
 
 class Leadership:

@@ -31,11 +31,10 @@ from apportion.core.operations import (
     Reserve,
     Unreserve,
 )
+from apportion.scheduler.bind_requests import BindRequestWriter
 from apportion.scheduler.place_notes import PlaceNotes
 
 FLEET_ONLY: tuple[type[Operation], ...] = (Unreserve,)  # nothing of them is on the server
-NOT_YET: dict[type[Operation], str] = {BindShare: "no component binds pods with a share of a GPU yet"}
-
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)
 
 
@@ -61,6 +60,7 @@ def writers(
         ClaimSlice: ClaimWriter(client, namespace),
         BindVolume: VolumeWriter(client),
         Bind: BindingWriter(client, group_name),
+        BindShare: BindRequestWriter(client, group_name),
         Evict: EvictionWriter(client),
         Reserve: nominations,
         KeepPlaces: places,
@@ -72,7 +72,7 @@ def check(operations: Iterable[Operation], known: Mapping[type[Operation], objec
     for operation in operations:
         kind = type(operation)
         if kind not in known and kind not in FLEET_ONLY:
-            raise LedgerError("NotWritable", f"{kind.__name__}: {NOT_YET.get(kind, 'there is no writer for it')}")
+            raise LedgerError("NotWritable", f"{kind.__name__}: there is no writer for it")
 
 
 class ClaimWriter:

@@ -5,6 +5,7 @@ informers, owner_informers
                what follows an API server and feeds a view
 nodes, accelerators, claims, pods, volumes, namespaces, queues, budgets
                one feeder per kind of object, the only code that turns such an object into a part of the fleet
+sharing        GPUs that several pods share
 groups         which group and queue each pod belongs to: PodGroups, owners, priority classes
 requests       a pod read as a request, without its group
 waiting        pods that have no node yet

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator
@@ -73,6 +74,12 @@ class Accelerators:
         self._reports: dict[NodeName, Report] = {}
         self._reporters: dict[DeviceUUID, set[NodeName]] = {}
         self._ready_agents: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid of a ready pod
+        self._slots: dict[
+            NodeName, tuple[GpuFacts, ...]
+        ] = {}  # GPUs by what the kubelet offers, if nobody reports them
+        self._reserved: dict[NodeName, dict[PodUID, tuple[DeviceUUID, ...]]] = {}  # by reservation pod
+        self._closed: frozenset[DeviceUUID] = frozenset()
+        self._listeners: list[Callable[[NodeName], None]] = []
 
     def __iter__(self) -> Iterator[NodeAccelerator]:
         return iter(self._objects.values())
@@ -113,9 +120,53 @@ class Accelerators:
             self._ready_agents[key] = after
         self.refresh(subject.spec.node_name)  # an agent reports on its own node only
 
+    def on_gpus_changed(self, listener: Callable[[NodeName], None]) -> None:
+        """Call the listener after the GPUs of a node came, changed or went."""
+        self._listeners.append(listener)
+
+    def set_slots(self, node: NodeName, slots: tuple[GpuFacts, ...]) -> None:
+        """The GPUs that a node has by its Node object; they count while pods can share GPUs and no agent reports any.
+
+        To be followed by `refresh`."""
+        if slots:
+            self._slots[node] = slots
+        else:
+            self._slots.pop(node, None)
+
+    def refresh_slots(self) -> None:
+        for node in sorted(self._slots):
+            self.refresh(node)
+
+    def set_reserved(self, node: NodeName, uid: PodUID, devices: tuple[DeviceUUID, ...]) -> None:
+        """The GPU that a reservation pod has, by all its names; none if it is unknown, or the pod has ended."""
+        known = self._reserved.setdefault(node, {})
+        if known.get(uid, ()) != devices:
+            if devices:
+                known[uid] = devices
+            else:
+                del known[uid]
+            self.assign_devices(node)
+        if not known:
+            del self._reserved[node]
+
+    def set_closed(self, devices: frozenset[DeviceUUID]) -> None:
+        """GPUs that take no more shares."""
+        changed, self._closed = self._closed ^ devices, devices
+        for node in sorted({self._fleet.gpu_nodes[device] for device in changed if device in self._fleet.gpu_nodes}):
+            self.refresh(node)
+
+    def is_closed(self, device: DeviceUUID) -> bool:
+        """The reservation of those who share the GPU is on another one."""
+        return device in self._closed
+
     def node_removed(self, node: NodeName) -> None:
         """The fleet has forgotten the node with its GPUs."""
-        _block_foreign(self._fleet, self._reports.pop(node, Report()).foreign, ())
+        self._slots.pop(node, None)
+        known = self._reports.pop(node, Report())
+        _block_foreign(self._fleet, known.foreign, ())
+        self.refresh(node)  # its report may outlast it
+        if known.gpus and node not in self._reports:
+            self._tell(node)
 
     def refresh(self, node: NodeName) -> None:
         """Bring the fleet in line with the node's report."""
@@ -133,11 +184,17 @@ class Accelerators:
         self.assign_devices(node)
         if known[:3] != report[:3]:
             self._changes.note(Happened.NODE_CHANGED, node)
+        if known.gpus != report.gpus:
+            self._tell(node)
+
+    def _tell(self, node: NodeName) -> None:
+        for listener in self._listeners:
+            listener(node)
 
     def assign_devices(self, node: NodeName) -> None:
         """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it, and others free ones."""
         before = self._free_gpus(node)
-        self._fleet.set_devices(node, dict(self._reports.get(node, Report()).held))
+        self._fleet.set_devices(node, {**self._reserved.get(node, {}), **dict(self._reports.get(node, Report()).held)})
         if self._free_gpus(node) != before:
             self._changes.note(Happened.NODE_CHANGED, node)
 
@@ -149,11 +206,21 @@ class Accelerators:
 
     def _report(self, node: NodeName) -> Report:
         accelerator = self._objects.get(node)
-        if accelerator is None:
-            return Report()
+        slots = self._slots.get(node, ()) if self._fleet.sharing else ()
+        if accelerator is None or (slots and not accelerator.status.gpus):
+            return Report(self._marked(slots))
         own = [gpu for gpu in accelerator.status.gpus if self._counts(gpu.uuid, node)]
+        facts = self._reader.facts(node, own)
+        if not accelerator.takes_shares:
+            facts = tuple(replace(gpu, takes_shares=False) for gpu in facts)
         ready = accelerator.ready and self._has_agent(accelerator)
-        return Report(self._reader.facts(node, own), ready, _foreign_slices(own), _held_gpus(own))
+        return Report(self._marked(facts), ready, _foreign_slices(own), _held_gpus(own))
+
+    def _marked(self, gpus: tuple[GpuFacts, ...]) -> tuple[GpuFacts, ...]:
+        """With those that take no more shares."""
+        if self._closed.isdisjoint(gpu.uuid for gpu in gpus):
+            return gpus
+        return tuple(replace(gpu, takes_shares=False) if gpu.uuid in self._closed else gpu for gpu in gpus)
 
     def _note_reporter(
         self, node: NodeName, old: NodeAccelerator | None, new: NodeAccelerator | None

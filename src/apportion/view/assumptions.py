@@ -70,6 +70,13 @@ class Assumptions:
             operation.undo(self._fleet)
             self._changes.note(*(operation.frees or Change(Happened.DISPLAY_CHANGED)))
 
+    def refuted(self, kind: ObjectKind, name: str) -> bool:
+        """The cluster shows that an operation will not be carried out; True if it counted until now."""
+        assumed = self._assumed.get(str(ObjectRef(kind, name)))
+        if assumed is not None:
+            self.drop(assumed.operation)
+        return assumed is not None
+
     def shown(self, kind: ObjectKind, name: str) -> bool:
         """An informer shows the object; True if that confirms an operation, which is then over."""
         key = str(ObjectRef(kind, name))

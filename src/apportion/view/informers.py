@@ -12,6 +12,7 @@ from typing import Any
 
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.accelerators import NodeAccelerator
+from apportion.apis.custom_resources.bind_requests import BindRequest
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.custom_resources.kai_config import Config
 from apportion.apis.custom_resources.pod_groups import PodGroup
@@ -94,6 +95,7 @@ class Informers:
             client, kinds.POD_DISRUPTION_BUDGETS, into=PodDisruptionBudget, namespace=only_namespace
         )
         self.configs = Informer(client, kinds.KAI_CONFIGS, into=Config)
+        self.bind_requests = Informer(client, kinds.BIND_REQUESTS, into=BindRequest, namespace=only_namespace)
         self.volumes = Informer(client, kinds.PERSISTENT_VOLUMES, into=PersistentVolume)
         self.storage_classes = Informer(client, kinds.STORAGE_CLASSES, into=StorageClass)
         self._not_readable: list[Source] = []
@@ -106,6 +108,7 @@ class Informers:
             OptionalInformer(client, self.priority_classes, on_known=objects.priority_classes_known),
             OptionalInformer(client, self.pod_groups, namespace=only_namespace, on_known=objects.pod_groups_known),
             OptionalInformer(client, self.budgets, namespace=only_namespace, silent=True),
+            OptionalInformer(client, self.bind_requests, namespace=only_namespace, silent=True),
         )
         self._owners = OwnerInformers(client, view, self.pods, only_namespace=only_namespace)
         self._feed(view)
@@ -127,6 +130,8 @@ class Informers:
         self.priority_classes.on_change(view.group_objects.priority_class_changed)
         self.budgets.on_change(view.budgets.changed)
         self.configs.on_change(view.grouper_config.changed)
+        self.configs.on_change(view.sharing_switch.changed)
+        self.bind_requests.on_change(view.shares.bind_request_changed)
 
     @property
     def all(self) -> tuple[Source | OwnerInformers, ...]:

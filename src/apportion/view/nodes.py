@@ -11,6 +11,7 @@ from apportion.core.cluster_changes import Happened
 from apportion.core.fleet import Fleet, NodeFacts
 from apportion.view.accelerators import Accelerators
 from apportion.view.change_log import ChangeLog
+from apportion.view.sharing import device_slots
 
 log = logging.getLogger(__name__)
 
@@ -49,4 +50,5 @@ class Nodes:
         if known is None or known.facts != facts:
             self._fleet.set_node(facts)
             self._changes.note(Happened.NODE_CHANGED, facts.name)
+        self._accelerators.set_slots(facts.name, device_slots.of_node(new))
         self._accelerators.refresh(facts.name)

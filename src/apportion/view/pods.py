@@ -21,6 +21,7 @@ from apportion.view.assumptions import Assumptions
 from apportion.view.change_log import ChangeLog
 from apportion.view.groups.groups import Groups
 from apportion.view.requests import ended
+from apportion.view.sharing.shares import Shares
 from apportion.view.waiting import WaitingPod, WaitingPods
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Pods:
         accelerators: Accelerators,
         assumptions: Assumptions,
         groups: Groups,
+        shares: Shares,
         objects: dict[PodUID, Pod],
     ) -> None:
         """`objects` are all pods by uid; only this class changes them."""
@@ -49,6 +51,7 @@ class Pods:
         self._objects = objects
         self._assumptions = assumptions
         self._groups = groups
+        self._shares = shares
         self._nominated: dict[PodUID, NodeName] = {}
 
     def __iter__(self) -> Iterator[Pod]:
@@ -85,6 +88,8 @@ class Pods:
             return
         before = self._changes.position
         self._wish_changed(uid, old, new)
+        if subject.metadata.namespace == self._fleet.reservation_namespace:
+            self._shares.reservation_changed(subject, gone=new is None or ended(new))
         if self._groups.owners.owns(uid):
             self.read_again(self._groups.owners.forget(uid))
         self._changes.note_display(before)
@@ -161,11 +166,13 @@ class Pods:
             self._bound(old, new)
         elif new.metadata.deleting:
             self._stop_waiting(uid)
+            self._shares.refresh(uid)
             self._left_group(uid)
         else:
             grouped, changed = self._groups.enter(new)
             self._waiting.add(uid, WaitingPod(new, *grouped))
             self._replace(uid, grouped.reading.request)
+            self._shares.refresh(uid)
             if new.status.nominated_node_name:
                 self._nominate(uid, new)
             self._note_group(changed=changed)
@@ -190,6 +197,7 @@ class Pods:
             self._changes.note(Happened.POD_CAME, node, uid)  # as assumed: the fleet has it already
             if self._fleet.nodes[node].pods[uid].whole_gpus:
                 self._accelerators.assign_devices(node)
+            self._shares.refresh(uid)
             return
         grouped, changed = self._groups.enter(pod)
         self._note_group(changed=changed)
@@ -199,8 +207,10 @@ class Pods:
             self._leave(uid)
             return
         if known == node and self._fleet.nodes[node].pods[uid] == request:
+            self._shares.refresh(uid)
             return
         self._fleet.add_pod(request, node)
+        self._shares.refresh(uid)
         if request.whole_gpus:
             self._accelerators.assign_devices(node)
         if known is not None and known != node:
@@ -226,6 +236,8 @@ class Pods:
 
     def _leave(self, uid: PodUID) -> None:
         node = self._fleet.pod_nodes.get(uid)
+        if self._fleet.holds(uid):
+            self._shares.ended(uid)
         if node is not None:
             held_gpus = self._fleet.nodes[node].pods[uid].whole_gpus
             self._fleet.remove_pod(uid)

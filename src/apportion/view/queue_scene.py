@@ -51,7 +51,7 @@ class QueueScene:
 def entitlements(view: View) -> Entitlements:
     """What queues are entitled to, by what runs and what waits to be placed: no gated pods, and none with problems."""
     found = Entitlements(view.fleet)
-    for each in view.waiting:
+    for each in view.unplaced():
         request, problem = each.reading
         ours = request is not None and request.scheduler_name in names.OUR_SCHEDULERS
         if not ours or request is None or problem is not None or request.gated or each.held:
@@ -84,7 +84,7 @@ class _Shown:
         self.entitled = entitlements(view)
         self._demand = self.entitled.demand.of_queues()
         ours = names.OUR_SCHEDULERS
-        requests = (each.reading.request for each in view.waiting)
+        requests = (each.reading.request for each in view.unplaced())
         self.waiting = Counter(each.queue for each in requests if each is not None and each.scheduler_name in ours)
         placed = (node.pods[uid] for node in view.fleet for uid in node.pods if uid not in view.fleet.releasing)
         self._running = Counter(pod.queue for pod in placed if pod.scheduler_name in ours)

@@ -1,18 +1,18 @@
-"""All GPUs with their slices and pods, and pending pods with their reasons, as plain data for display."""
+"""All GPUs with their slices, shares and pods, and pending pods with their reasons, as plain data for display."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from apportion.apis import names
-from apportion.apis.custom_resources.accelerators import Accelerator
+from apportion.apis import names, shared_gpus
+from apportion.apis.custom_resources.accelerators import SHARING, Accelerator
 from apportion.apis.custom_resources.claims import IN_USE
-from apportion.apis.identities import DeviceUUID, PodUID, QueueName
+from apportion.apis.identities import PodUID, QueueName
 from apportion.apis.placements import SlicePlacement
 from apportion.core.catalog import LARGEST_UNITS
 from apportion.core.ledger import GpuLedger
-from apportion.core.node import NodeState
+from apportion.core.node import MILLI, NodeState
 from apportion.core.queues.amounts import NOTHING
 from apportion.core.queues.tree import Problem
 from apportion.core.refusals import wants_of
@@ -34,19 +34,50 @@ class ShownSlice:
 
 
 @dataclass(frozen=True)
-class ShownGpu:
-    """One GPU of a node with its slices.
+class ShownShare:
+    """What one pod has of a shared GPU, in thousandths and, where the memory of the GPU is known, in MiB; 0 if that is
+    unknown. `bound` is False while the binder is still to bind the pod."""
 
-    Without units it is not in MIG mode: `owner` has it whole, or holds it for pods that share it (`reserved`).
+    owner: str
+    milli: int
+    mib: int = 0
+    bound: bool = True
+
+
+@dataclass(frozen=True)
+class ShownGpu:
+    """One GPU of a node with its slices or shares.
+
+    Without units it is not in MIG mode: `owner` has it whole, or `shares` are parts of it and the pod `reservation`
+    holds it for them. Where no agent reports GPUs, it is a `slot`, and its `uuid` is empty until it is known. Free is
+    what a new share could get; of a GPU whose memory is unknown (`memory_mib` 0) in thousandths only. It `takes_shares`
+    unless its reservation pod holds another GPU (`reserved_elsewhere`), or its node could not give it to containers.
     """
 
-    uuid: DeviceUUID
+    uuid: str
     model: str
     units: int
     slices: tuple[ShownSlice, ...]
     owner: str = ""
     healthy: bool = True
-    reserved: bool = False
+    slot: str = ""
+    shares: tuple[ShownShare, ...] = ()
+    reservation: str = ""
+    memory_mib: int = 0
+    shared_mib: int = 0
+    free_mib: int = 0
+    free_milli: int = 0
+    takes_shares: bool = True
+    reserved_elsewhere: bool = False
+
+    @property
+    def device(self) -> str:
+        """As the fleet knows it."""
+        return self.slot or self.uuid
+
+    @property
+    def shared(self) -> bool:
+        return bool(self.shares or self.reservation)
 
 
 @dataclass(frozen=True)
@@ -90,13 +121,14 @@ def scene(view: View) -> Scene:
     """The cluster as the scheduler sees it."""
     nodes = {node.name: node for node in view.fleet if node.gpus}
     states: dict[str, str] = {claim.name: claim.state for claim in view.claims}
+    without_shares = {node.metadata.name for node in view.accelerators if not node.takes_shares and view.fleet.sharing}
     fixed = {gpu.uuid: _fixed(view, gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
     return Scene(
         nodes={
             name: [fixed.get(uuid) or _gpu(view, gpu, states) for uuid, gpu in node.gpus.items()]
             for name, node in nodes.items()
         },
-        notes={name: note for name, node in nodes.items() if (note := _note(node))},
+        notes={name: note for name, node in nodes.items() if (note := _note(node, shares=name not in without_shares))},
         waiting=list(_waiting(view)),
         queues=_queues(view),
     )
@@ -105,7 +137,7 @@ def scene(view: View) -> Scene:
 def _queues(view: View) -> list[WaitingQueue]:
     """In the order of their names."""
     pods: dict[QueueName, list[str]] = {}
-    for each in view.waiting:
+    for each in view.unplaced():
         request = each.reading.request
         if request is not None and request.scheduler_name in names.OUR_SCHEDULERS:
             pods.setdefault(request.queue, []).append(request.key)
@@ -131,15 +163,47 @@ def _queues(view: View) -> list[WaitingQueue]:
 def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:
     by_place = sorted(gpu.slices.items(), key=lambda entry: (entry[1].placement.start, entry[0]))
     slices = tuple(_slice(held.placement, _pod_name(view, held.owner), states.get(key, "")) for key, held in by_place)
+    measured = gpu.facts.measured
     return ShownGpu(
-        uuid=gpu.uuid,
+        uuid=view.shares.uuid_of(gpu.uuid),
         model=gpu.facts.model.product_names[0] if gpu.facts.model.product_names else gpu.facts.model.id,
         units=gpu.grid.units if gpu.facts.mig else 0,
         slices=slices,
-        owner=_pod_name(view, gpu.whole or gpu.reservation or ""),
+        owner=_pod_name(view, gpu.whole or ""),
         healthy=gpu.facts.healthy,
-        reserved=gpu.whole is None and gpu.reservation is not None,
+        slot=gpu.uuid if shared_gpus.is_slot(gpu.uuid) else "",
+        shares=_shares(view, gpu),
+        reservation=_pod_name(view, gpu.reservation or _reservation(view, gpu)),
+        memory_mib=gpu.memory_mib if measured else 0,
+        shared_mib=gpu.shared_mib if measured else 0,
+        free_mib=gpu.free_mib if measured else 0,
+        free_milli=gpu.left_milli,
+        takes_shares=gpu.facts.takes_shares,
+        reserved_elsewhere=view.accelerators.is_closed(gpu.uuid),
     )
+
+
+def _shares(view: View, gpu: GpuLedger) -> tuple[ShownShare, ...]:
+    """In the order of the names of their pods."""
+    found = []
+    for key, mib in gpu.shares.items():
+        owner = view.fleet.shares[key].owner
+        pod = view.pods.get(owner)
+        found.append(
+            ShownShare(
+                owner=_pod_name(view, owner),
+                milli=mib * MILLI // gpu.memory_mib if gpu.memory_mib else 0,
+                mib=mib if gpu.facts.measured else 0,
+                bound=pod is None or bool(pod.spec.node_name),
+            )
+        )
+    return tuple(sorted(found, key=lambda share: (share.owner, share.milli)))
+
+
+def _reservation(view: View, gpu: GpuLedger) -> str:
+    """The pod that is to hold the GPU and does not say yet that it does, or that holds another one."""
+    pod = view.shares.reservation_of(view.fleet.group_on(gpu.uuid)) if gpu.shares else None
+    return pod.metadata.uid if pod is not None else ""
 
 
 def _slice(placement: SlicePlacement, owner: str, state: str) -> ShownSlice:
@@ -164,10 +228,13 @@ def _fixed(view: View, gpu: Accelerator) -> ShownGpu:
     return ShownGpu(gpu.uuid, gpu.model, units, slices, healthy=gpu.healthy)
 
 
-def _note(node: NodeState) -> str:
-    if not node.ready:
+def _note(node: NodeState, *, shares: bool) -> str:
+    without_agent = all(shared_gpus.is_slot(uuid) for uuid in node.gpus)
+    if not node.ready and not without_agent:
         return "the agent is not ready"
-    return "cordoned" if node.facts is not None and node.facts.unschedulable else ""
+    if node.facts is not None and node.facts.unschedulable:
+        return "cordoned"
+    return "" if shares else f"takes no shares (condition {SHARING} of its NodeAccelerator)"
 
 
 def _waiting(view: View) -> Iterator[tuple[str, str]]:
@@ -179,4 +246,7 @@ def _waiting(view: View) -> Iterator[tuple[str, str]]:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         current = view.pods.get(PodUID(pod.metadata.uid)) or pod
         reason = f"the pod has scheduling gates: {gates}" if gates else message_of(current)
+        asked = view.shares.request_of(pod.uid)
+        if asked is not None:
+            reason = f"the binder is binding the pod to node {asked.spec.selected_node}"
         yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not processed yet"

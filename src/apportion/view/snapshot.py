@@ -49,6 +49,8 @@ class _Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     model: int  # its place in the list of models
     mig: bool = False
     healthy: bool = True
+    measured: bool = True
+    takes_shares: bool = True
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -99,15 +101,15 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def save(view: View, policy: Policy | None = None) -> bytes:
-    waiting = (each.reading.request for each in view.waiting if each.reading.problem is None)
+    waiting = (each.reading.request for each in view.unplaced() if each.reading.problem is None)
     return save_fleet(view.fleet, [request for request in waiting if request is not None], policy)
 
 
 def save_fleet(fleet: Fleet, waiting: Sequence[Request] = (), policy: Policy | None = None) -> bytes:
     models: dict[int, int] = {}  # by identity: equal models are one object, and they are large
     table: list[Model] = []
-    for node in fleet.nodes.values():
-        for gpu in node.gpus.values():
+    for name in sorted(fleet.nodes):
+        for gpu in fleet.nodes[name].gpus.values():
             if id(gpu.facts.model) not in models:
                 models[id(gpu.facts.model)] = len(table)
                 table.append(gpu.facts.model)
@@ -147,12 +149,12 @@ def load(data: bytes, catalog: Catalog | None = None) -> Loaded:
         if node.facts is not None:
             fleet.set_node(node.facts)
         if node.gpus or node.ready:
-            facts = [GpuFacts(gpu.uuid, found.models[gpu.model], gpu.mig, gpu.healthy) for gpu in node.gpus]
+            facts = [_gpu_facts(gpu, found.models[gpu.model]) for gpu in node.gpus]
             fleet.set_gpus(node.name, facts, ready=node.ready)
     for held in found.slices:
         fleet.add_slice(held.key, held.placement, held.owner, node=held.node, releasing=held.releasing)
     for share in found.shares:
-        fleet.add_share(share.key, share.gpu, share.mib, share.owner)
+        fleet.add_share(*share)
     for node in found.nodes:
         _add_pods(fleet, node)
     for reservation in found.reservations:
@@ -167,10 +169,22 @@ def _node(fleet: Fleet, node: NodeState, models: dict[int, int]) -> _Node:
         facts=node.facts,
         ready=node.ready,
         gpus=tuple(
-            _Gpu(gpu.uuid, models[id(gpu.facts.model)], gpu.facts.mig, gpu.facts.healthy) for gpu in node.gpus.values()
+            _Gpu(
+                gpu.uuid,
+                models[id(gpu.facts.model)],
+                gpu.facts.mig,
+                gpu.facts.healthy,
+                gpu.facts.measured,
+                gpu.facts.takes_shares,
+            )
+            for gpu in node.gpus.values()
         ),
         pods=tuple(_Pod(node.pods[uid], node.devices_of(uid), uid in fleet.releasing) for uid in sorted(node.pods)),
     )
+
+
+def _gpu_facts(gpu: _Gpu, model: Model) -> GpuFacts:
+    return GpuFacts(gpu.uuid, model, gpu.mig, gpu.healthy, gpu.measured, gpu.takes_shares)
 
 
 def _saved_queue(queue: Queue) -> _Queue:

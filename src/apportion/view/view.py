@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.installation import Installation
@@ -25,8 +25,10 @@ from apportion.view.namespaces import Namespaces
 from apportion.view.nodes import Nodes
 from apportion.view.pods import Pods
 from apportion.view.queues import Queues
+from apportion.view.sharing.shares import Shares
+from apportion.view.sharing.switch import SharingSwitch
 from apportion.view.volumes import Volumes
-from apportion.view.waiting import WaitingPods
+from apportion.view.waiting import WaitingPod, WaitingPods
 
 
 class View:
@@ -46,13 +48,13 @@ class View:
         now: Callable[[], float] = clock.elapsed,
     ) -> None:
         self.fleet = Fleet(catalog or Catalog.shipped(), reservation_namespace=reservation_namespace)
-        self.fleet.sharing = False  # pods with a share of a GPU cannot be bound yet
         self.changes = ChangeLog()
         self.waiting = WaitingPods()
         self.namespaces = Namespaces(self.fleet, self.changes)
         self.assumptions = Assumptions(self.fleet, self.changes, now)
         self.volumes = Volumes(self.fleet, self.changes, self.assumptions) if volumes else None
         self.accelerators = Accelerators(self.fleet, self.changes)
+        self.sharing_switch = SharingSwitch(self.fleet, self.changes, self.accelerators)
         self.nodes = Nodes(self.fleet, self.changes, self.accelerators)
         self.claims = Claims(self.fleet, self.changes, self.assumptions)
         pods: dict[PodUID, Pod] = {}
@@ -60,9 +62,23 @@ class View:
         self.budgets = self.fleet.budgets = Budgets(self.changes, pods, now)
         kinds = owner_kinds or table.shipped()
         self.groups = Groups(self.fleet, Owners(kinds, pods), now)
-        self.pods = Pods(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions, self.groups, pods)
+        self.shares = Shares(self.fleet, self.changes, self.waiting, self.accelerators, self.assumptions, pods)
+        self.pods = Pods(
+            self.fleet,
+            self.changes,
+            self.waiting,
+            self.accelerators,
+            self.assumptions,
+            self.groups,
+            self.shares,
+            pods,
+        )
         self.group_objects = GroupObjects(self.groups, self.pods)
         self.grouper_config = GrouperConfig(kinds, self.group_objects)
+
+    def unplaced(self) -> Iterator[WaitingPod]:
+        """Pods without a node for which none is chosen either: no decision counts that has still to be carried out."""
+        return (each for each in self.waiting if each.pod.uid not in self.fleet.pod_nodes)
 
     def ready(self, node: NodeName) -> bool:
         """The agent of this node makes slices now."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from apportion.apis import names
+from apportion.apis.custom_resources.bind_requests import BindRequest
 from apportion.apis.custom_resources.claims import AllocationClaim
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
 from apportion.apis.pods import Pod
@@ -32,6 +33,8 @@ from apportion.core.statement import Statement
 from apportion.view import not_admitted, queue_scene, rejections
 from apportion.view.pods import message_of
 from apportion.view.requests import Reading, read
+from apportion.view.sharing import handed_over, pod_shares
+from apportion.view.sharing.pod_shares import PodShare
 from apportion.view.view import View
 
 
@@ -42,6 +45,7 @@ class PodState(StrEnum):
     FITS = "fits"  # a node can take it: the scheduler has not got to it yet, or none leads
     GATED = "gated"
     INVALID = "invalid"  # it asks for something that can never be right
+    BINDING = "binding"  # it has a share, and the binder is to bind it
     PLACED = "placed"  # it has a node, its containers do not run yet
     RUNNING = "running"
     ENDED = "ended"
@@ -59,8 +63,10 @@ class Answer:
     layer: str = ""
     node: NodeName = NO_NODE
     slices: tuple[AllocationClaim, ...] = ()
+    shares: tuple[PodShare, ...] = ()
     refusal: Refusal | None = None
     told: str = ""
+    seconds: int = 0  # for which the binder has been binding it
     note: str = ""  # what the reader may not see
 
 
@@ -75,22 +81,29 @@ def answer(
     `kept` are places that it keeps for the successors of pods that it moved."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
     reading = view.groups.read(pod).reading
-    known = _from_pod(key, pod, reading, tuple(view.claims.of_pod(PodUID(pod.metadata.uid))))
+    shares = pod_shares.of_pod(view, pod)
+    known = _from_pod(key, pod, reading, tuple(view.claims.of_pod(pod.uid)), shares)
     if known is not None and known.state is PodState.FOREIGN:
         never_admitted = not_admitted.sentence(view, pod)
         if never_admitted:
             known = replace(known, sentence=never_admitted, layer=Layer.ADMISSION)
+    asked = view.shares.request_of(pod.uid)
+    if known is None and asked is not None:
+        known = _binding(key, asked, shares, view)
     if known is None:
         assert reading.request is not None
         outcome = _decided(view, reading.request, policy, consolidation, kept)
-        known = _explained(key, pod, reading.request, outcome)
+        known = _explained(key, pod, reading.request, outcome, view.shares.failed_request_of(pod.uid))
     return replace(known, told="" if pod.spec.node_name else message_of(pod))
 
 
-def reported(pod: Pod, event: str, note: str) -> Answer:
-    """The answer for a reader who sees only the pod and its newest event about scheduling (empty: none)."""
+def reported(pod: Pod, event: str, note: str, asked: BindRequest | None = None) -> Answer:
+    """The answer for a reader who sees only the pod, its newest event about scheduling (empty: none), and its request
+    to the binder."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    known = _from_pod(key, pod, read(pod), ())
+    known = _from_pod(key, pod, read(pod), (), pod_shares.written_on(pod))
+    if known is None and asked is not None:
+        known = _binding(key, asked, (), None)
     if known is not None:
         return replace(known, sentence=_with_event(known, event), note=note)
     said = message_of(pod) or event
@@ -102,13 +115,15 @@ def _with_event(known: Answer, event: str) -> str:
     return f"{known.sentence} {event}".strip() if known.state is PodState.FOREIGN else known.sentence
 
 
-def _from_pod(key: str, pod: Pod, reading: Reading, slices: tuple[AllocationClaim, ...]) -> Answer | None:
+def _from_pod(
+    key: str, pod: Pod, reading: Reading, slices: tuple[AllocationClaim, ...], shares: tuple[PodShare, ...]
+) -> Answer | None:
     """What the pod alone tells; None if its scheduler has to decide."""
     if pod.terminal:
         sentence = rejections.sentence(pod) or f"The pod has terminated ({pod.status.phase})."
         return Answer(key, PodState.ENDED, sentence, node=pod.spec.node_name)
     if pod.spec.node_name:
-        return _placed(key, pod, slices)
+        return _placed(key, pod, slices, shares)
     if pod.metadata.deleting:
         return Answer(key, PodState.LEAVING, "The pod is being deleted and will not be scheduled.")
     if pod.spec.scheduler_name not in names.OUR_SCHEDULERS:
@@ -121,7 +136,19 @@ def _from_pod(key: str, pod: Pod, reading: Reading, slices: tuple[AllocationClai
     return None
 
 
-def _explained(key: str, pod: Pod, request: Request, outcome: Statement | Refusal) -> Answer:
+def _binding(key: str, asked: BindRequest, shares: tuple[PodShare, ...], view: View | None) -> Answer:
+    seconds = handed_over.age(asked, time.time())
+    sentence = handed_over.sentence(asked, shares, seconds, view)
+    node = NodeName(asked.spec.selected_node)
+    return Answer(key, PodState.BINDING, sentence, node=node, shares=shares, seconds=seconds)
+
+
+def _explained(
+    key: str, pod: Pod, request: Request, outcome: Statement | Refusal, failed: BindRequest | None
+) -> Answer:
+    if isinstance(outcome, Statement) and failed is not None:  # and the scheduler has not decided again yet
+        refusal = refusals.of_pod(request, Code.BINDING_FAILED, failed.status.reason)
+        return Answer(key, PodState.WAITING, messages.of(refusal), refusal.layer)
     attempt = messages.attempt_in(message_of(pod)) if isinstance(outcome, Statement) else None
     if attempt is not None:  # the place is there, and only the scheduler knows why it could not be given
         return Answer(key, PodState.WAITING, message_of(pod), attempt.row.layer)
@@ -138,12 +165,13 @@ def _unread(pod: Pod) -> Request:
     return Request(uid=PodUID(meta.uid), namespace=meta.namespace, name=meta.name)
 
 
-def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...]) -> Answer:
+def _placed(key: str, pod: Pod, slices: tuple[AllocationClaim, ...], shares: tuple[PodShare, ...]) -> Answer:
     node = pod.spec.node_name
+    where = f"node {node} with {pod_shares.said(shares)}" if shares else f"node {node}"
     if pod.status.phase == "Running":
-        return Answer(key, PodState.RUNNING, f"The pod is running on node {node}.", node=node, slices=slices)
-    sentence = f"The pod is bound to node {node}; its containers have not started yet."
-    return Answer(key, PodState.PLACED, sentence, node=node, slices=slices)
+        return Answer(key, PodState.RUNNING, f"The pod is running on {where}.", node=node, slices=slices, shares=shares)
+    sentence = f"The pod is bound to {where}; its containers have not started yet."
+    return Answer(key, PodState.PLACED, sentence, node=node, slices=slices, shares=shares)
 
 
 def _decided(
@@ -204,7 +232,7 @@ def _waiting_with(view: View, request: Request) -> list[Request]:
     """The pods of its group that wait to be placed, itself included, the oldest first."""
     found = {request.uid: request}
     for uid in view.groups.members.of(request.group_key):
-        waiting = view.waiting.get(uid)
+        waiting = view.waiting.get(uid) if uid not in view.fleet.pod_nodes else None
         other = waiting.reading.request if waiting is not None and waiting.reading.problem is None else None
         if other is not None and not other.gated:
             found.setdefault(uid, other)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from apportion.cluster.client import Client
 from apportion.cluster.events import Recorder
@@ -24,6 +25,7 @@ from pocketkube.kubelet.devices.node_devices import NodeDevices
 from pocketkube.kubelet.node_context import Json, NodeContext
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods.worker import PodWorker
+from pocketkube.kubelet.runtime.runs import RuntimeFiles
 from pocketkube.kubelet.sandbox.connection import Sandbox
 from pocketkube.kubelet.settings import KubeletSettings
 from pocketkube.node_pools import NodePlan
@@ -40,12 +42,14 @@ class Site:
 
     root: Path
     client: Client
+    client_of: Callable[[Mapping[str, Any]], Client]  # acts as the service account of a pod
     clock: Clock
     settings: KubeletSettings
     addresses: Addresses
     stored: Settings
     images: Images
     sandbox: Sandbox
+    runtime_files: RuntimeFiles
     api_host: str
     api_port: int
 
@@ -72,6 +76,7 @@ class Kubelet:
             pods=_private(site.root / ".pods" / plan.name),
             shared=_private(site.root / ".volumes"),
             client=site.client,
+            client_of=site.client_of,
             clock=site.clock,
             recorder=Recorder(site.client, "kubelet", host=plan.name, ordered=True),
             settings=site.settings,
@@ -82,6 +87,7 @@ class Kubelet:
             stored=site.stored,
             images=site.images,
             sandbox=site.sandbox,
+            runtime_files=site.runtime_files,
             node=lambda: self.node.object,
             active=self._active,
             api_host=site.api_host,

@@ -1,7 +1,8 @@
 """Light nodes: thousands in one process, without sockets, folders or child processes.
 
 A pod bound to one runs at once and reports it with a single write. It ends when its annotation or a plain `sleep N`
-says so, and goes when it is deleted. There are no logs, probes, volumes or devices.
+says so, and goes when it is deleted. There are no logs, probes, volumes or devices. Images that run as coroutines do
+so here, too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pocketkube.kubelet.kubelet import Site
 from pocketkube.kubelet.node_object import NodeObject
 from pocketkube.kubelet.pods import admission, status
 from pocketkube.kubelet.pods.container_records import PodRecord, Role, Running, Terminated, records_of
+from pocketkube.kubelet.runtime.coroutines import CoroutineRun, OwnPlace
 from pocketkube.kubelet.shell import durations
 from pocketkube.node_pools import NodePlan
 
@@ -38,8 +40,15 @@ class _LightPod:
     node: LightKubelet
     record: PodRecord | None = None
     ends: asyncio.TimerHandle | None = None
+    coroutine: CoroutineRun | None = None
     due: bool = False  # its time is over
     over: bool = False
+
+    def stop(self) -> None:
+        if self.ends is not None:
+            self.ends.cancel()
+        if self.coroutine is not None:
+            self.coroutine.kill()
 
 
 class LightPods:
@@ -56,8 +65,7 @@ class LightPods:
         finally:
             self._queue.close()
             for each in self._pods.values():
-                if each.ends is not None:
-                    each.ends.cancel()
+                each.stop()
 
     def changed(self, node: LightKubelet, pod: Json | None, uid: str) -> None:
         known = self._pods.get(uid)
@@ -75,8 +83,7 @@ class LightPods:
         known = self._pods.pop(uid, None)
         if known is None:
             return
-        if known.ends is not None:
-            known.ends.cancel()
+        known.stop()
         if known.record is not None:
             self.site.addresses.give_back(known.record.ip)
 
@@ -113,9 +120,27 @@ class LightPods:
                 container.state = Running(now)
             container.ready = container.started = container.ever_started = True
         await self._report(each)
+        if uid in self._pods:
+            each.coroutine = self._coroutine(each)
         seconds = _length(each.pod, self.site.images)
         if seconds is not None:
             each.ends = asyncio.get_running_loop().call_later(seconds, self._is_due, uid)
+
+    def _coroutine(self, each: _LightPod) -> CoroutineRun | None:
+        container = each.pod["spec"]["containers"][0]
+        main = self.site.images.coroutine(container, each.pod["metadata"]["namespace"])
+        if main is None:
+            return None
+        place = OwnPlace(
+            pod=each.pod,
+            node=each.node.node.object,
+            env={},
+            client=self.site.client_of(each.pod),
+            clock=self.site.clock,
+            write=lambda _: None,
+            light=True,
+        )
+        return CoroutineRun(each.pod["metadata"]["uid"], main, place)
 
     def _is_due(self, uid: str) -> None:
         if uid in self._pods:

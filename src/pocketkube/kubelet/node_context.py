@@ -17,6 +17,7 @@ from pocketkube.kubelet.containers.environment import Settings
 from pocketkube.kubelet.containers.images import Images
 from pocketkube.kubelet.containers.probes import NetworkChecks
 from pocketkube.kubelet.devices.node_devices import NodeDevices
+from pocketkube.kubelet.runtime.runs import RuntimeFiles
 from pocketkube.kubelet.sandbox.connection import Sandbox
 from pocketkube.kubelet.settings import KubeletSettings
 
@@ -33,6 +34,7 @@ class NodeContext:
     pods: Path  # outside the root: no host path of a pod leads to the tokens and secrets of other pods
     shared: Path
     client: Client
+    client_of: Callable[[Mapping[str, Any]], Client]  # acts as the service account of a pod
     clock: Clock
     recorder: Recorder
     settings: KubeletSettings
@@ -43,6 +45,7 @@ class NodeContext:
     stored: Settings
     images: Images
     sandbox: Sandbox
+    runtime_files: RuntimeFiles
     node: Callable[[], Mapping[str, Any]]
     active: Callable[[], list[Json]]
     api_host: str

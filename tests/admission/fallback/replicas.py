@@ -21,7 +21,7 @@ import yaml
 
 from apportion import manifests
 from apportion.apis import names
-from apportion.cluster import access
+from apportion.cluster import service_account
 from tests.admission.fallback.cluster import MEDIUM, SMALL, endpoint
 from tests.environments.api import Api, RefusedError
 from tests.environments.cluster import Cluster
@@ -140,7 +140,7 @@ class Replicas:
             address = urlsplit(server["server"])
             host, port = str(address.hostname), str(address.port)
         return {
-            access.SERVICE_ACCOUNT_DIR_ENV: str(folder),
+            service_account.DIRECTORY_ENV: str(folder),
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
         }

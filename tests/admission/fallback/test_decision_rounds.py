@@ -17,6 +17,7 @@ from apportion.admission.fallback.tiers import FallbackOptions
 from apportion.apis import names
 from apportion.apis.installation import Installation
 from apportion.apis.request import Request
+from apportion.core.catalog import Catalog
 from apportion.view.informers import Informers
 from apportion.view.view import View
 from tests.admission.fallback.cluster import NAMESPACE, PATIENCE, FallbackCluster, fallback_cluster
@@ -40,7 +41,7 @@ class At:
 async def at_work() -> AsyncIterator[At]:
     async with fallback_cluster(replicas=0) as it:
         client = it.account()
-        knowledge = ClusterKnowledge(client, catalogued=(), slicing=False, namespace=Installation.namespace)
+        knowledge = ClusterKnowledge(client, catalog=Catalog(), slicing=False, namespace=Installation.namespace)
         view = View(volumes=False)
         informers = Informers(
             client,

@@ -48,7 +48,7 @@ def test_t01_the_shipped_and_the_configured_image_run_as_child_processes() -> No
     configured = Installation(image="registry.local:5000/gpus/layer:1", namespace="gpus")
     listed = plugins(configured).process_images
     assert [image.image for image in listed] == [names.IMAGE, configured.image]
-    assert all(image.namespaces == {"gpus", "gpu-webhook", "gpu-operator"} for image in listed)
+    assert all(image.namespaces == {"gpus", "kai-scheduler", "gpu-webhook", "gpu-operator"} for image in listed)
 
 
 def processes(cluster: RunningCluster, plane: str) -> set[int]:

@@ -20,6 +20,20 @@ def test_s11_the_default_is_one_node_with_two_a100() -> None:
     assert [node.name for node in topology.default(3).nodes()] == ["node-1", "node-2", "node-3"]
 
 
+def test_g01_with_sharing_one_more_node_has_gpus_that_can_be_shared(tmp_path: Path) -> None:
+    plan = topology.default(2, sharing=True)
+    assert plan.sharing
+    assert [node.name for node in plan.nodes()] == ["node-1", "node-2", "whole-gpu-node-1"]
+    assert json.loads(plan.nodes()[2].annotations[names.EMULATED_GPUS]) == [
+        {"product": "NVIDIA A100-PCIE-40GB", "count": 2, "mig": False}
+    ]
+    assert not topology.default().sharing
+    path = tmp_path / "t.yaml"
+    for text, sharing in (("", False), ("sharing: true", True), ("sharing: false", False)):
+        path.write_text(f"pools: [{{name: a}}]\n{text}")
+        assert topology.load(path).sharing is sharing
+
+
 def test_pools_have_labels_taints_zones_and_their_own_gpus(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(
@@ -61,6 +75,7 @@ def assert_refused(path: Path, text: str, field: str) -> None:
         ("pools: [{name: A_b}]", "pools[0].name: 'A_b' is not a valid node name"),
         ("pools: [{name: a}, {name: a}]", "used twice"),
         ("pools: []", "pools: [] has no pool"),
+        ("{pools: [{name: a}], sharing: maybe}", "sharing: Expected `bool`"),
         ("{", "is not YAML"),
         ("[]", "Expected `object`"),
     ],

@@ -110,6 +110,7 @@ def test_what_a_killed_cluster_left_goes_with_the_next_up(command: Command) -> N
         (("--name", "A b"), "is not a valid name"),
         (("--topology", "none.yaml"), "cannot be read"),
         (("--topology", "x.yaml", "--nodes", "1"), "cannot be used together"),
+        (("--sharing",), "--sharing and --bare cannot be used together"),
     ],
 )
 def test_bad_input_is_refused_with_the_field_and_no_traceback(

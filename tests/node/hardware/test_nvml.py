@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,20 +16,15 @@ from apportion.node.hardware.nvml.driver import NvmlDriver
 from apportion.node.hardware.nvml.health import HealthWatch
 from apportion.node.hardware.partitioner import Busy, GpuLost, PlacementTaken, Process, Refused, Slice, Unavailable
 from tests.node.agent_node import AgentNode
+from tests.node.hardware import nvml_stub
 
 GPU = "GPU-00000000-aaaa-bbbb-cccc-dddddddddddd"
 T4 = "GPU-00000002-aaaa-bbbb-cccc-dddddddddddd"
-SOURCE = Path(__file__).parent / "nvml_stub" / "stub.c"
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler here: install gcc to test the NVML driver")
-    target = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", target, SOURCE], check=True)
-    return ctypes.CDLL(str(target))
+    return ctypes.CDLL(str(nvml_stub.build(tmp_path_factory.mktemp("nvml"))))
 
 
 @pytest.fixture
@@ -182,12 +175,12 @@ async def test_s09_errors_that_the_driver_reports_make_a_gpu_unhealthy_for_a_whi
 
 
 async def test_s07_memory_is_told_by_process_and_slice(driver: NvmlDriver, library: ctypes.CDLL) -> None:
-    assert await driver.processes() == []
+    assert await driver.processes([]) == []
     made = await driver.create(SlicePlacement(GPU, "2g.10gb", 0, 2))
     library.stub_process(0, 1, 4711, 300)
-    assert await driver.processes() == [Process(4711, made.uuid, 300)]
+    assert await driver.processes([]) == [Process(4711, made.uuid, 300)]
     library.stub_process(2, 0xFFFFFFFF, 4712, 100)
-    assert await driver.processes() == [Process(4712, T4, 100)]
+    assert await driver.processes([]) == [Process(4712, T4, 100)]
 
 
 async def test_s08_a_busy_slice_names_the_process_that_uses_it(driver: NvmlDriver, library: ctypes.CDLL) -> None:
@@ -276,7 +269,7 @@ async def test_s07_the_agent_serves_nvml_slices_to_a_kubelet(
     assert await driver.slices() == []
 
 
-async def test_t05_the_agent_reports_a_runtime_that_gives_containers_any_gpu(
+async def test_t05_g12_the_agent_reports_a_runtime_that_gives_containers_any_gpu(
     driver: NvmlDriver, bare: AgentNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tests.node.agent_node.GPUS", [GPU])
@@ -287,11 +280,13 @@ async def test_t05_the_agent_reports_a_runtime_that_gives_containers_any_gpu(
     bare.make_driver = lambda: driver
     await bare.start_agent()
     await bare.eventually(lambda: runtime_condition(bare, "False", "VariableAccepted"), "the switch is reported")
+    assert (await bare.accelerator()).takes_shares
     config.write_text(
         "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
         "accept-nvidia-visible-devices-as-volume-mounts = true\n"
     )
     await bare.eventually(lambda: runtime_condition(bare, "True", "Restricted"), "and that it was changed")
+    assert not (await bare.accelerator()).takes_shares, "containers that share a GPU get it by this variable (G12)"
 
 
 async def runtime_condition(node: AgentNode, status: str, reason: str) -> bool:

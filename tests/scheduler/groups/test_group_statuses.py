@@ -8,8 +8,8 @@ from apportion.apis import kinds, names
 from apportion.cluster.transport import HttpRequest, Response
 from tests.builders import groups
 from tests.scheduler.cluster import scheduling, until
+from tests.scheduler.cut_connections import Onwards
 from tests.scheduler.groups.gangs import Gangs, Json
-from tests.scheduler.test_crashes import Onwards
 
 GROUP = {names.POD_GROUP: "g"}
 

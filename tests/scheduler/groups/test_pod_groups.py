@@ -10,8 +10,8 @@ from apportion.cluster.transport import HttpRequest, Response
 from apportion.scheduler.groups import pod_groups
 from tests.builders import groups
 from tests.scheduler.cluster import scheduling, until
+from tests.scheduler.cut_connections import Onwards, Proxy
 from tests.scheduler.groups.gangs import LEADER_WORKER_SETS, TRAININGS, Gangs
-from tests.scheduler.test_crashes import Onwards, Proxy
 
 TRAINING_ROW = {"group": "example.com", "kind": "Training", "minimum": {"paths": ["spec.pods"]}}
 BAD_ROW = {"group": "example.com", "kind": "Other", "minimun": {"paths": ["spec.pods"]}}

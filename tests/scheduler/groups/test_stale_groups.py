@@ -11,8 +11,8 @@ from apportion.cluster import clock, errors
 from apportion.cluster.transport import HttpRequest, Response
 from tests.builders import groups
 from tests.scheduler.cluster import ApiCluster, scheduling, until
+from tests.scheduler.cut_connections import Onwards, Proxy
 from tests.scheduler.groups.gangs import Gangs, Json
-from tests.scheduler.test_crashes import Onwards, Proxy
 
 GROUP = {names.POD_GROUP: "g"}
 

@@ -9,7 +9,7 @@ from typing import Any
 from apportion.apis import names
 from tests.builders import groups, pods
 from tests.view import edits
-from tests.view.streams import OWNERS, POD_GROUPS, PODS, PRIORITIES, QUEUES, Cluster
+from tests.view.objects import OWNERS, POD_GROUPS, PODS, PRIORITIES, QUEUES, Cluster
 
 Json = dict[str, Any]
 TEAMS = ("one", "two", "three", "default-queue")

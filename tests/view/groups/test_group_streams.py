@@ -19,7 +19,7 @@ from apportion.view.groups.owners import Following, KindKey
 from apportion.view.view import View
 from apportion.view.waiting import WaitingPod
 from tests.view.groups.group_streams import TEAMS, GroupStream
-from tests.view.streams import Cluster, Follower
+from tests.view.objects import Cluster, Follower
 
 FULL = os.environ.get("APPORTION_SOAK") == "1"
 STREAMS = 5_000 if FULL else 150

@@ -16,6 +16,7 @@ from apportion.apis.identities import ClaimName, DeviceUUID, PodUID
 from apportion.apis.meta import Conditions, ObjectMeta, Wire, condition
 
 READY = "Ready"
+SHARING = "GPUSharingSupported"  # False: the containers of pods that share a GPU would not get it
 
 HolderKind = Literal["whole", "static", "reservation"]
 
@@ -157,3 +158,8 @@ class NodeAccelerator(Wire):
     def ready(self) -> bool:
         found = condition(self.status.conditions, READY)
         return found is not None and found.status == "True"
+
+    @property
+    def takes_shares(self) -> bool:
+        found = condition(self.status.conditions, SHARING)
+        return found is None or found.status != "False"

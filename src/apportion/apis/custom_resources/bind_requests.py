@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from apportion.apis.meta import Conditions, ObjectMeta, Wire
 
+FAILED = "Failed"
+
 
 class ReceivedGpu(Wire):
     count: Annotated[int, Meta(ge=0, description="Number of devices.")] = 1
@@ -22,14 +24,21 @@ class BindRequestSpec(Wire, kw_only=True):
         msgspec.field(default="", name="podUID")
     )
     selected_node: Annotated[str, Meta(min_length=1)]
-    selected_gpu_groups: list[str] = msgspec.field(default_factory=list, name="selectedGPUGroups")
+    selected_gpu_groups: Annotated[
+        list[str], Meta(description="The shared GPUs, by the group label of their reservation pods.")
+    ] = msgspec.field(default_factory=list, name="selectedGPUGroups")
+    selected_devices: Annotated[
+        list[str], Meta(description="The GPU that the scheduler expects for each group, in the same order.")
+    ] = []
     received_resource_type: str = ""
     received_gpu: ReceivedGpu | None = msgspec.field(default=None, name="receivedGPU")
     backoff_limit: Annotated[int, Meta(ge=0)] = 0
 
 
 class BindRequestStatus(Wire):
-    phase: str = ""
+    phase: Annotated[
+        str, Meta(description="Failed: the pod was not bound, reason says why. A request that succeeds is not changed.")
+    ] = ""
     reason: str = ""
     failed_attempts: int = 0
     conditions: Conditions = []
@@ -41,3 +50,7 @@ class BindRequest(Wire, kw_only=True):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: BindRequestSpec
     status: BindRequestStatus = msgspec.field(default_factory=BindRequestStatus)
+
+    @property
+    def failed(self) -> bool:
+        return self.status.phase == FAILED

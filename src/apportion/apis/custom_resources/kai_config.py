@@ -19,6 +19,10 @@ class AdmissionConfig(Wire):
             extra_json_schema={"default": False},
         ),
     ] = msgspec.field(default=False, name="gpuSharing")
+    gpu_pod_runtime_class_name: Annotated[
+        str | None,
+        Meta(description="Runtime class of pods with a share of a GPU that set none; empty: none, unset: the default."),
+    ] = None
 
 
 class ResourceReservationConfig(Wire):
@@ -26,9 +30,20 @@ class ResourceReservationConfig(Wire):
     runtime_class_name: Annotated[
         str | None, Meta(description="Runtime class of reservation pods; empty: none, unset: the default.")
     ] = None
+    allocation_timeout: Annotated[
+        int,
+        Meta(ge=0, description="Seconds that a reservation pod may take to get its GPU; 0: the default, 40 seconds."),
+    ] = 0
 
 
 class BinderConfig(Wire):
+    cdi_enabled: Annotated[
+        bool,
+        Meta(
+            description="Name GPUs by their CDI names of NVIDIA's device plugin in NVIDIA_VISIBLE_DEVICES.",
+            extra_json_schema={"default": False},
+        ),
+    ] = False
     resource_reservation: Annotated[ResourceReservationConfig, OPEN] = msgspec.field(
         default_factory=ResourceReservationConfig
     )

@@ -297,9 +297,9 @@ class NodeOptions:
                 room.take(pod.uid)
             return NodePlacement(node.name, 0) if room.fits else None
         with trials.trial(self._fleet):
-            trials.clear(self._fleet, node)
             for pod in without:
                 self._fleet.take_away(pod.uid)
+            trials.clear(self._fleet, node)
             if Checks(self._fleet, self._request).against(node) is not None:
                 return None
             return placement(node, self._request, self._policy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
 from apportion.core import group_turns
+from apportion.core.evictions import reservation_pods
 from apportion.core.filters import Checks
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
@@ -24,7 +25,7 @@ def reserve_again(fleet: Fleet, request: Request, name: NodeName, policy: Policy
     node = fleet.nodes.get(name)
     if node is None or node.facts is None:
         return None
-    leaving = tuple(uid for uid in node.pods if uid in fleet.releasing)
+    leaving = reservation_pods.leaving(fleet, node)
     rules = policy.for_request(request)
     rules.prepare(fleet)
     mark = fleet.checkpoint()

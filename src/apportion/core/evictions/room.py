@@ -12,6 +12,7 @@ from itertools import chain
 
 from apportion.apis.identities import NodeName, PodUID
 from apportion.apis.request import Request
+from apportion.core.evictions import reservation_pods
 from apportion.core.evictions.eviction_reasons import EvictionReasons
 from apportion.core.evictions.nominations import reservation_key
 from apportion.core.evictions.plans import Plan
@@ -113,14 +114,14 @@ def _reservation(
     fleet: Fleet, request: Request, place: NodePlacement, owner: str, gone: dict[NodeName, list[PodUID]]
 ) -> Reservation:
     node = fleet.nodes[place.node]
-    leaving = [uid for uid in node.pods if uid in fleet.releasing]
+    evicted = gone.get(place.node, [])
     return Reservation(
         key=reservation_key(request, owner),
         node=place.node,
         resources=request.resources,
         slices=tuple(placement for _, placement in place.slices),
         owner=owner,
-        after=(*gone.get(place.node, ()), *leaving),
+        after=(*evicted, *reservation_pods.leaving(fleet, node, evicted)),
         shares=place.shares,
         charge=Charge(request.queue, wanted(fleet, request), not request.preemptible),
     )

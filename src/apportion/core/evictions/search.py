@@ -294,8 +294,13 @@ class Search:
 
     def _take_away(self, evicted: Pods) -> None:
         """These, and everybody who is terminating already."""
-        for uid in (*(pod.uid for pod in evicted), *self._fleet.releasing):
-            self._fleet.take_away(uid)
+        fleet = self._fleet
+        uids = [uid for uid in (*(pod.uid for pod in evicted), *fleet.releasing) if uid in fleet.pod_nodes]
+        nodes = {fleet.pod_nodes[uid] for uid in uids}
+        for uid in uids:
+            fleet.take_away(uid)
+        for name in nodes & fleet.nodes.keys():
+            trials.clear(fleet, fleet.nodes[name])
 
     def _finished(
         self, pods: Iterable[RunningPod], placements: Placements, only: AbstractSet[PodUID] | None = None

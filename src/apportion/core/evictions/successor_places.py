@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from apportion.apis.identities import NO_NODE, NodeName, PodUID
-from apportion.core.evictions import lost_places
+from apportion.core.evictions import lost_places, reservation_pods
 from apportion.core.fleet import Fleet
 from apportion.core.fleet_facts import Reservation
 from apportion.core.groups import successor_key
@@ -30,7 +30,8 @@ def keep_again(fleet: Fleet, written: Iterable[KeptPlace]) -> list[Reservation]:
     reserved = []
     for place in places:
         if place.pod not in used:
-            after = tuple(uid for uid in place.reservation.after if uid in fleet.releasing)
+            leaving = reservation_pods.leaving(fleet, fleet.nodes[place.reservation.node])
+            after = tuple(uid for uid in place.reservation.after if uid in leaving)
             reserved.append(place.reservation._replace(after=after))
             fleet.reserve(reserved[-1])
     lost = {each.key for each in lost_places.lost(fleet)} if reserved else set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from apportion.core.evictions import reservation_pods
 from apportion.core.fleet import Fleet
 from apportion.core.node import NodeState
 
@@ -19,6 +20,6 @@ def trial(fleet: Fleet) -> Iterator[None]:
 
 
 def clear(fleet: Fleet, node: NodeState) -> None:
-    """What is terminating there will be gone."""
-    for uid in [uid for uid in node.pods if uid in fleet.releasing]:
+    """What is terminating there will be gone, and reservation pods that nobody needs then."""
+    for uid in reservation_pods.leaving(fleet, node):
         fleet.take_away(uid)

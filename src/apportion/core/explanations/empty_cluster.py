@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 
 from apportion.core import equivalence, group_decision, group_turns
 from apportion.core.explanations.node_reasons import NODES_PER_STEP
@@ -52,7 +53,9 @@ def _count_that_fits(fleet: Fleet, group: Group) -> Generator[None, None, int]:
     for number, node in enumerate(list(fleet), 1):
         if node.facts is not None:
             empty.set_node(node.facts)
-            empty.set_gpus(node.name, [gpu.facts for gpu in node.gpus.values()], ready=node.ready)
+            empty.set_gpus(
+                node.name, [replace(gpu.facts, takes_shares=True) for gpu in node.gpus.values()], ready=node.ready
+            )
         if number % NODES_PER_STEP == 0:
             yield
     policy = Policy(FIRST_FIT)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from apportion.apis import names
 from apportion.apis.identities import NodeName
 from apportion.apis.request import Request
-from apportion.apis.shares import LEAST_MILLI
+from apportion.apis.shares import LEAST_MILLI, decimal
 from apportion.core.explanations import remedies
 from apportion.core.explanations.node_reasons import NODES_PER_STEP, NodeReasons
 from apportion.core.filters import Checks
@@ -162,6 +162,15 @@ def _smaller_share(fleet: Fleet, request: Request) -> Proposals:
         free = yield from _over_nodes(fleet, lambda node: [gpu.free_mib for gpu in node.shareable()])
         for mib in _below(free, share.memory_mib, 1):
             yield Remedy(remedies.SMALLER, str(share.memory_mib), str(mib), field=names.GPU_SHARE_MEMORY)
+    if share.devices > 1:
+        fitting = yield from _over_nodes(fleet, lambda node: [_can_take(node, request)])
+        for count in _below(fitting, share.devices, 1):
+            yield Remedy(remedies.SMALLER, str(share.devices), str(count), field=names.GPU_FRACTION_DEVICES)
+
+
+def _can_take(node: NodeState, request: Request) -> int:
+    """How many GPUs of the node have room for the share."""
+    return sum(left is not None for left in node.remainders_after(request))
 
 
 def _over_nodes(fleet: Fleet, amounts: Callable[[NodeState], list[int]]) -> Generator[None, None, set[int]]:
@@ -175,10 +184,6 @@ def _over_nodes(fleet: Fleet, amounts: Callable[[NodeState], list[int]]) -> Gene
 
 def _below(amounts: set[int], asked: int, least: int) -> list[int]:
     return sorted((amount for amount in amounts if least <= amount < asked), reverse=True)[:_MOST_NODES]
-
-
-def decimal(milli: int) -> str:
-    return f"{milli / MILLI:g}"
 
 
 def _other_models(survey: NodeReasons) -> Proposals:
@@ -246,7 +251,8 @@ def _pods_to_end(survey: NodeReasons) -> Proposals:
 
 def _victims(survey: NodeReasons, node: NodeState) -> Generator[None, None, tuple[Request, ...]]:
     """A set of pods of this node without which the request fits, and none of which could stay."""
-    pods = [pod for pod in node.pods.values() if pod.priority < _CRITICAL]
+    reservations = survey.fleet.reservation_namespace  # pods there go with the last pod that shares their GPU
+    pods = [pod for pod in node.pods.values() if pod.priority < _CRITICAL and pod.namespace != reservations]
     # Lowest priority first, then the newest.
     pods.sort(key=lambda pod: (-pod.priority, pod.created != "", pod.created, pod.uid), reverse=True)
     ended: list[Request] = []
@@ -312,7 +318,8 @@ def _twins(survey: NodeReasons) -> Proposals:
         if node is None or node.facts is None or len(kinds) >= _MOST_NODES:
             continue
         labels = {key: value for key, value in node.facts.labels.items() if key != names.HOSTNAME_LABEL}
-        models = tuple(sorted((gpu.facts.model.id, gpu.facts.mig) for gpu in node.gpus.values()))
+        gpus = (gpu.facts for gpu in node.gpus.values())
+        models = tuple(sorted((gpu.model.id, gpu.model.memory_mib, gpu.mig, gpu.measured) for gpu in gpus))
         kind = (repr(sorted(labels.items())), models, repr(sorted(node.facts.allocatable.items())))
         if kind not in kinds:
             kinds.add(kind)

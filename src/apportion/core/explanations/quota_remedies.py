@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from apportion.apis import names
 from apportion.apis.identities import QueueName
 from apportion.apis.request import Request
-from apportion.apis.shares import LEAST_MILLI
+from apportion.apis.shares import LEAST_MILLI, Share, decimal
 from apportion.core import group_turns
 from apportion.core.evictions.rules import Reclaim, Taker
 from apportion.core.evictions.running_groups import RunningGroups
@@ -90,11 +90,22 @@ def _smaller(survey: NodeReasons) -> Iterator[Remedy | None]:
         if 0 < left // MILLI < request.whole_gpus:
             yield Remedy(remedies.SMALLER, str(request.whole_gpus), str(left // MILLI), field=names.NVIDIA_GPU)
     elif share is not None:
-        if share.milli is not None and share.devices == 1 and LEAST_MILLI <= left < share.milli:
-            fraction = explanation.decimal(left)
-            yield Remedy(remedies.SMALLER, explanation.decimal(share.milli), fraction, field=names.GPU_FRACTION)
+        yield from _smaller_share(fleet, share, left // share.devices)
     elif request.slices:
         yield from explanation.smaller_requests(survey)
+
+
+def _smaller_share(fleet: Fleet, share: Share, left: int) -> Iterator[Remedy]:
+    """`left` milli-GPU for each of its GPUs."""
+    if share.milli is not None:
+        if LEAST_MILLI <= left < share.milli:
+            yield Remedy(remedies.SMALLER, decimal(share.milli), decimal(left), field=names.GPU_FRACTION)
+        return
+    assert share.memory_mib is not None
+    sizes = {gpu.memory_mib for node in fleet for gpu in node.shareable() if gpu.facts.measured}
+    for mib in sorted({left * size // MILLI for size in sizes}, reverse=True):
+        if 0 < mib < share.memory_mib:
+            yield Remedy(remedies.SMALLER, str(share.memory_mib), str(mib), field=names.GPU_SHARE_MEMORY)
 
 
 def _left(fleet: Fleet, request: Request) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import msgspec
@@ -18,7 +19,7 @@ from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
 from apportion.core import equivalence
 from apportion.core.fleet import Fleet
-from apportion.core.fleet_facts import GpuFacts, NodeFacts
+from apportion.core.fleet_facts import NodeFacts
 from apportion.core.groups import Group
 from apportion.core.node import MILLI, NodeState
 from apportion.core.queues import raises
@@ -75,6 +76,9 @@ def instead(request: Request, remedy: Remedy) -> Request:
         case names.GPU_SHARE_MEMORY:
             assert request.share is not None
             return msgspec.structs.replace(request, share=msgspec.structs.replace(request.share, memory_mib=int(other)))
+        case names.GPU_FRACTION_DEVICES:
+            assert request.share is not None
+            return msgspec.structs.replace(request, share=msgspec.structs.replace(request.share, devices=int(other)))
         case names.NVIDIA_GPU:
             resources = {**request.resources, names.NVIDIA_GPU: int(other)}
             return msgspec.structs.replace(request, whole_gpus=int(other), resources=resources)
@@ -123,11 +127,14 @@ def with_profile(request: Request, asked: str, other: str) -> Request:
 
 
 def end_pod(fleet: Fleet, uid: PodUID) -> None:
-    for piece in fleet.slices_of(uid):
-        fleet.remove_slice(piece.key)
-    for share in fleet.shares_of(uid):
-        fleet.remove_share(share.key)
-    fleet.remove_pod(uid)
+    """With the last pod that shares a GPU its reservation pod ends too."""
+    shared = [share.gpu for share in fleet.shares_of(uid)]
+    fleet.take_away(uid)
+    for gpu in shared:
+        home = fleet.gpu_nodes.get(gpu)
+        ledger = fleet.nodes[home].gpus[gpu] if home is not None else None
+        if ledger is not None and ledger.reservation is not None and not ledger.shares:
+            fleet.remove_pod(PodUID(ledger.reservation))
 
 
 def add_twin(fleet: Fleet, like: NodeName) -> NodeName:
@@ -140,8 +147,10 @@ def add_twin(fleet: Fleet, like: NodeName) -> NodeName:
         labels[names.HOSTNAME_LABEL] = name
     lasting = tuple(taint for taint in state.facts.taints if not taint.key.startswith(CONDITION_TAINTS))
     fleet.set_node(NodeFacts(name, labels, lasting, unschedulable=False, allocatable=state.facts.allocatable))
+    shared = any(gpu.facts.takes_shares for gpu in state.gpus.values())  # otherwise no GPU of such a node may be
     gpus = [
-        GpuFacts(DeviceUUID(f"{name}-{i}"), gpu.facts.model, gpu.facts.mig) for i, gpu in enumerate(state.gpus.values())
+        replace(gpu.facts, uuid=DeviceUUID(f"{name}-{number}"), healthy=True, takes_shares=shared)
+        for number, gpu in enumerate(state.gpus.values())
     ]
     fleet.set_gpus(name, gpus, ready=True)
     return name

@@ -10,6 +10,7 @@ from collections import Counter
 
 from apportion.apis import names
 from apportion.apis.request import Request
+from apportion.apis.shares import Share
 from apportion.core.filters import resources
 from apportion.core.fleet_facts import NodeFacts
 from apportion.core.grid import Grid
@@ -17,6 +18,7 @@ from apportion.core.ledger import GpuLedger
 from apportion.core.node import NodeState
 from apportion.core.placement import slice_search
 from apportion.core.reasons import Code, Reason
+from apportion.core.refusals import part_of
 
 
 def against(node: NodeState, request: Request) -> Reason | None:
@@ -67,21 +69,44 @@ def against_share(node: NodeState, request: Request) -> Reason | None:
     share = request.share
     assert share is not None
     fitting = sum(left is not None for left in node.remainders_after(request))
-    fresh = node.free(names.NVIDIA_GPU)
-    if fitting >= share.devices and _first_shares(node, request) <= max(0, fresh):
+    if fitting >= share.devices and _first_shares(node, request) <= node.unshared:
         return None
     gpus = list(node.shareable())
-    largest = max((gpu.memory_mib for gpu in gpus), default=0)
-    most = max((gpu.free_mib for gpu in gpus), default=0)
-    return Reason(Code.NO_MEMORY, share.annotation, share.mib_on(largest), most, largest)
+    if gpus and not any(gpu.facts.takes_shares for gpu in gpus):
+        return Reason(Code.NO_SHARES)
+    if share.memory_mib is not None and gpus and not any(gpu.facts.measured for gpu in gpus):
+        return Reason(Code.MEMORY_UNKNOWN, names.GPU_MEMORY_LABEL)
+    gpus = [gpu for gpu in gpus if gpu.mib_of(share)]
+    if not gpus:
+        return Reason(Code.NOT_SHAREABLE)
+    with_room = sum(gpu.left_after(share) is not None for gpu in gpus)
+    return _no_reservation(node, request) if with_room >= share.devices else _no_memory(gpus, share, with_room)
+
+
+def _no_memory(gpus: list[GpuLedger], share: Share, with_room: int) -> Reason:
+    if share.devices > 1:
+        return Reason(Code.NO_MEMORY_ON_SEVERAL, part_of(share), share.devices, with_room, len(gpus))
+    most = max(gpus, key=lambda gpu: (gpu.free_mib, gpu.memory_mib))
+    if not most.facts.measured:
+        return Reason(Code.NO_FRACTION, part_of(share))
+    return Reason(Code.NO_MEMORY, share.annotation, most.mib_of(share), most.free_mib, most.memory_mib)
+
+
+def _no_reservation(node: NodeState, request: Request) -> Reason:
+    """There is memory, but no device or no pod with which another GPU could be held for those who share it."""
+    free = node.free(names.NVIDIA_GPU)
+    if node.facts is None or free >= _first_shares(node, request):
+        return Reason(Code.NO_RESERVATION)
+    offered = node.facts.allocatable.get(names.NVIDIA_GPU, 0)
+    return Reason(Code.RESOURCE, names.NVIDIA_GPU, _first_shares(node, request), max(0, free), offered)
 
 
 def _first_shares(node: NodeState, request: Request) -> int:
     """How many GPUs the pod would be the first to share, at the least."""
     assert request.share is not None
-    after = node.remainders_after(request)
-    shared = sum(left is not None and bool(gpu.shares) for left, gpu in zip(after, node.shareable(), strict=True))
-    return max(0, request.share.devices - shared)
+    share = request.share
+    shared = sum(bool(gpu.shares) and gpu.left_after(share) is not None for gpu in node.shareable())
+    return max(0, share.devices - shared)
 
 
 def sliceable(node: NodeState) -> list[tuple[Grid, int]]:

@@ -16,6 +16,7 @@ from apportion.core.placement.fragmentation_tables import FragmentationTables
 from apportion.core.placement.node_prices import (
     BALANCE_MICRO,
     FIT_MICRO_PER_MILLI,
+    JOINING_MICRO,
     MILLI,
     ORDER,
     SLOTS,
@@ -32,6 +33,7 @@ from apportion.core.placement.node_table import (
     GPU,
     GPUS,
     IDLE,
+    POD_PLACES,
     PRODUCT,
     NodeTable,
     Numbers,
@@ -133,8 +135,10 @@ def _shared(nodes: NodeTable, rows: Numbers, request: Request, left: Numbers) ->
     memory, free = nodes.memory.take(rows, axis=0), nodes.mib.take(rows, axis=0)
     need = memory * share.milli // MILLI if share.milli is not None else np.full_like(memory, share.memory_mib)
     fits = (need > 0) & (need <= free)
-    devices = nodes.free[rows, DEVICES]
-    fits &= (free < memory) | (devices > 0)[:, None]
+    unshared = np.minimum(nodes.free[rows, DEVICES], nodes.free[rows, POD_PLACES] - 1)
+    fits &= (free < memory) | (unshared > 0)[:, None]
+    if share.memory_mib is not None:
+        fits &= nodes.measured.take(rows, axis=0)
     return fits, np.where(fits, (free - need) * MILLI // np.maximum(memory, 1), left)
 
 
@@ -164,6 +168,7 @@ def _share_prices(
     lost = tables.total * gpu - _sum((fitting >= arrays.gpus) * usable * weights, axis=2)
     price = _fragmentation(numbers, cpu, gpu, lost - known[:, :, _LOST], tables)
     price += SLOTS * (arrays.remainder[left] - arrays.remainder[after])
+    price += JOINING_MICRO * ((left == MILLI) & (after != MILLI))
     more = _stranded(gpu, cpu, tables) - known[:, :, _STRANDED]
     price += np.where(taken != 0, STRANDING_MICRO_PER_MILLI * more, 0)
     if tables.scarcity:

@@ -47,7 +47,7 @@ def numbered_placement(node: NodeState, request: Request, price: int, numbers: t
     share = request.share
     if share is None:
         return NodePlacement(node.name, price, devices=tuple(gpu.uuid for gpu in chosen))
-    return NodePlacement(node.name, price, shares=tuple((gpu.uuid, share.mib_on(gpu.memory_mib)) for gpu in chosen))
+    return NodePlacement(node.name, price, shares=tuple((gpu.uuid, gpu.mib_of(share)) for gpu in chosen))
 
 
 def slice_price(

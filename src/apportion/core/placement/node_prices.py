@@ -7,6 +7,7 @@ lowest wins. For `fragmentation` it is in millionths of a GPU and adds up, in th
     waste      free GPU that the usual requests could not use any more (fragmentation gradient)
     stranding  free GPU for which the node would have too little CPU left
     scarcity   GPUs of a product that other pods insist on
+    joining    a share goes to a GPU that is shared already
     balance    CPU and GPU of a node should run out together
     fit        fuller nodes first
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from apportion.apis.names import NVIDIA_GPU
 from apportion.apis.request import Request
 from apportion.core.node import CPU, MOST_CPU, NodeState
 from apportion.core.placement.fragmentation_tables import FragmentationTables, product_of
@@ -24,6 +24,7 @@ from apportion.core.policies import BEST_FIT, FIRST_FIT, FRAGMENTATION, PACK, SP
 SLOTS = 30
 BALANCE_MICRO = 300_000
 STRANDING_MICRO_PER_MILLI = 1500
+JOINING_MICRO = BALANCE_MICRO  # balance alone never opens another GPU
 FIT_MICRO_PER_MILLI = (25, 2)  # a tenth of a GPU for eight GPUs
 MILLI = 1000
 MICRO = 10**6
@@ -93,7 +94,7 @@ def _share_ways(node: NodeState, before: Room, request: Request, policy: Policy,
 def _several(node: NodeState, ranked: list[int], wanted: int) -> tuple[int, ...] | None:
     """The best GPUs of one pod, with no more fresh ones among them than the kubelet can still allocate."""
     gpus = list(node.shareable())
-    fresh = node.free(NVIDIA_GPU)
+    fresh = node.unshared
     chosen: list[int] = []
     for number in ranked:
         if not gpus[number].shares:
@@ -119,13 +120,20 @@ def _price(node: NodeState, before: Room, after: Room, request: Request, policy:
     if policy.name == FIRST_FIT:
         return 0
     if policy.name == FRAGMENTATION:
-        return _fragmentation(node, before, after, policy.tables)
+        return _fragmentation(node, before, after, policy.tables) + (
+            JOINING_MICRO * newly_shared(before, after) if request.share else 0
+        )
     tight = tightness(before, after, request)
     if policy.name == BEST_FIT:
         return tight
     assert policy.name in {PACK, SPREAD}
     price = ORDER * emptiness(node, before, request) + tight
     return price if policy.name == PACK else -price
+
+
+def newly_shared(before: Room, after: Room) -> int:
+    """How many GPUs the share would be the first on."""
+    return sum(was == MILLI != now for was, now in zip(before.left, after.left, strict=True))
 
 
 def cpu_of(request: Request) -> int:

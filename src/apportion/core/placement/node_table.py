@@ -24,7 +24,7 @@ from apportion.core.records.recent_changes import RecentChanges
 
 Numbers = npt.NDArray[np.int64]
 
-DEVICES = 1  # column of `free` that every table has
+POD_PLACES, DEVICES = 0, 1  # columns of `free` that every table has
 CPU, GPU, IDLE, ALL_CPU, ALL_GPU, GPUS, BALANCE, PRODUCT = range(8)  # columns of `numbers`
 _LARGEST = 2**63 - 1
 _LOG_PER_ROW = 8
@@ -33,7 +33,8 @@ _LOG_PER_ROW = 8
 class NodeTable:
     """`free` is what pods may still ask for, `numbers` what prices read: free CPU, free milli-GPU and free whole
     GPUs, then the node's CPU, milli-GPU and GPUs, the product of the first two, and the number of the GPUs'
-    product. `left` is what remains of each GPU in milli; `mib` and `memory` are its free and full MiB."""
+    product. `left` is what remains of each GPU in milli; `mib` and `memory` are its free and full MiB, `measured`
+    whether these are known."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.layout = 0  # grows when rows or columns are laid out anew
@@ -77,7 +78,7 @@ class NodeTable:
         self._index = {node.name: number for number, node in enumerate(self.rows)}
         self._facts: list[NodeFacts | None] = [node.facts for node in self.rows]
         self._gpus: list[dict[DeviceUUID, GpuLedger]] = [{} for _ in self.rows]
-        self._column = {PODS: 0, names.NVIDIA_GPU: DEVICES}
+        self._column = {PODS: POD_PLACES, names.NVIDIA_GPU: DEVICES}
         count = len(self.rows)
         most = _LOG_PER_ROW * (count + _LOG_PER_ROW)
         self.log, self.facts_log = RecentChanges(most), RecentChanges(most)
@@ -87,6 +88,7 @@ class NodeTable:
         self.left: Numbers = np.zeros((count, width), np.int64)
         self.mib: Numbers = np.zeros((count, width), np.int64)
         self.memory: Numbers = np.zeros((count, width), np.int64)
+        self.measured = np.zeros((count, width), np.bool_)
         self.products: list[str] = []
         self.spotless = np.zeros(count, np.bool_)  # nodes that exclude no pod: no cordon, no taint
         self._product_number: dict[str, int] = {}
@@ -131,6 +133,7 @@ class NodeTable:
         self.left[number] = self.mib[number] = self.memory[number] = 0
         if node.gpus:
             self.memory[number, :count] = [gpu.memory_mib for gpu in node.shareable()]
+            self.measured[number, :count] = [gpu.facts.measured for gpu in node.shareable()]
         self._write_totals(number, node, count)
 
     def _write_facts(self, number: int, node: NodeState) -> None:

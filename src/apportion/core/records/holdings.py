@@ -1,8 +1,8 @@
 """Slices and shares that the cluster holds, by key, whether their GPU is known yet or not.
 
 A claim may be seen before the node that carries its GPU, and a node may come back with its GPUs. So the records are
-independent of the ledgers, and are entered into a GPU's ledger whenever that GPU is there. A slice whose claim names
-another node than the one that has the GPU is on no GPU: an agent that writes such a claim must not occupy the GPUs of
+independent of the ledgers, and are entered into a GPU's ledger whenever that GPU is there. A slice or share that names
+another node than the one that has the GPU is on no GPU: whoever writes such a claim or pod must not occupy the GPUs of
 other nodes.
 """
 
@@ -80,9 +80,7 @@ class Holdings:
 
     def _is_home(self, record: Holding) -> bool:
         """The record's GPU is known, and on the node that the record names, if it names one."""
-        if record.gpu not in self.gpus:
-            return False
-        return isinstance(record, HeldShare) or record.node in (NO_NODE, self._homes[record.gpu])
+        return record.gpu in self.gpus and record.node in (NO_NODE, self._homes[record.gpu])
 
     def record(self) -> dict[str, object]:
         return {

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from apportion.apis import names
 from apportion.apis.installation import Installation
-from apportion.cluster.access import SERVICE_ACCOUNT_DIR_ENV
+from apportion.cluster import service_account
+from apportion.emulation.cluster import reservations, visible_gpus
 from apportion.emulation.cluster.topology import Topology
 from pocketkube.clock import Clock
 from pocketkube.cluster import EmbeddedCluster
 from pocketkube.kubelet.runtime.interpreters import isolated
 from pocketkube.kubelet.settings import KubeletSettings
-from pocketkube.plugins import Plugins, ProcessImage
+from pocketkube.plugins import CoroutineImage, Plugins, ProcessImage
 
 _VECTOR_ADDITION = """\
 echo '[Vector addition of 50000 elements]'
@@ -29,6 +30,7 @@ echo 'Done'
 _PLANES: dict[str, dict[str, str]] = {
     "webhook": {},
     "scheduler": {},
+    "binder": {},
     "operator": {},
     "simulator": {},
     "node": {
@@ -66,12 +68,30 @@ def gpu_cluster(
 
 def plugins(installation: Installation) -> Plugins:
     """The planes run as child processes: the image of the shipped manifests and the configured one, in the namespaces
-    where planes are installed."""
+    where planes are installed. Reservation pods, of which there may be hundreds, run as coroutines in theirs."""
     images = dict.fromkeys((Installation.image, installation.image))
-    namespaces = frozenset((installation.namespace, installation.fallback_namespace, names.GPU_OPERATOR_NAMESPACE))
+    namespaces = frozenset(
+        (
+            installation.namespace,
+            installation.sharing_namespace,
+            installation.fallback_namespace,
+            names.GPU_OPERATOR_NAMESPACE,
+        )
+    )
+    reserving = reservations.Reservations()
     return Plugins(
         programs={"nvidia-smi": "apportion.emulation.cluster.nvidia_smi:program"},
         process_images=[_planes(image, namespaces) for image in images],
+        coroutine_images=[
+            CoroutineImage(
+                image=image,
+                namespaces=frozenset((installation.reservation_namespace,)),
+                command=reservations.COMMAND,
+                main=reserving.main,
+            )
+            for image in images
+        ],
+        runtime_files=visible_gpus.files,
         image_commands={"cuda-sample:vectoradd*": ["sh", "-c", _VECTOR_ADDITION]},
     )
 
@@ -85,5 +105,5 @@ def _planes(image: str, namespaces: frozenset[str]) -> ProcessImage:
         subcommands=_PLANES,
         environment=_DOWNWARD_VARIABLES,
         environment_prefix="APPORTION_",
-        service_account_env=SERVICE_ACCOUNT_DIR_ENV,
+        service_account_env=service_account.DIRECTORY_ENV,
     )

@@ -9,6 +9,7 @@ pools:
     gpus:
       - {product: NVIDIA A100-PCIE-40GB, count: 2}
       - {product: NVIDIA-H200, count: 4, memoryMiB: 71680, layout: {2g.20gb: 3, 1g.10gb: 1}}
+sharing: true                     # install GPU sharing too, as `apportion up --sharing` does
 
 A layout defines static slices; it has any form of `run.ai/mig.config` and becomes that annotation.
 A kind cluster file together with values of fake-gpu-operator are read as well: see `kind_files`.
@@ -104,19 +105,25 @@ class GpuPool(Pool):
 
 class Topology(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     pools: list[GpuPool]
+    sharing: bool = False  # whether GPU sharing is installed
 
     def nodes(self) -> list[NodePlan]:
         """Every node of every pool, in the order of the file."""
         return [plan for pool in self.pools for plan in pool.plans()]
 
 
-def default(nodes: int = 1) -> Topology:
-    """What `apportion up` starts without a file: nodes with two emulated A100-40GB each."""
+def default(nodes: int = 1, *, sharing: bool = False) -> Topology:
+    """What `apportion up` starts without a file: nodes with two emulated A100-40GB each.
+
+    GPUs in MIG mode cannot be shared, so with sharing one more node has two that are not.
+    """
     if nodes < 0:
         raise TopologyError(f"--nodes: {nodes} is negative: use 0 or more")
     if nodes > topology_limits.MOST_FULL_NODES:
         raise TopologyError(f"--nodes: {nodes} is too large: use at most {topology_limits.MOST_FULL_NODES}")
-    return Topology(pools=[GpuPool(name="node", nodes=nodes, gpus=[PoolGpus()])])
+    sliced = GpuPool(name="node", nodes=nodes, gpus=[PoolGpus()])
+    whole = GpuPool(name="whole-gpu-node", gpus=[PoolGpus(mig=False)])
+    return Topology(pools=[sliced, whole] if sharing else [sliced], sharing=sharing)
 
 
 def load(*paths: Path, cluster: str = "apportion") -> Topology:

@@ -19,7 +19,8 @@ from apportion.apis.placements import SlicePlacement
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
 from apportion.emulation.gpus.failures import Call, Failures
-from apportion.emulation.gpus.inventory import Inventory, InventoryGpu
+from apportion.emulation.gpus.inventory import Inventory, InventoryGpu, device_uuid
+from apportion.emulation.gpus.memory import allocated_mib
 from apportion.emulation.nvidia_smi.script_files import ScriptFiles
 from apportion.node import atomic_files
 from apportion.node.container import environment
@@ -27,8 +28,10 @@ from apportion.node.hardware.drivers import Site
 from apportion.node.hardware.partitioner import (
     Gpu,
     GpuLost,
+    GpuUser,
     Layout,
     PlacementTaken,
+    Process,
     ProfileFacts,
     Refused,
     Slice,
@@ -90,10 +93,7 @@ class EmulatedDriver:
         self._warn(wanted)
         hardware = self._read()
         before = {board.uuid: board for board in hardware.gpus}
-        hardware.gpus = [
-            _board(DeviceUUID(f"GPU-{uuid.uuid5(NIL, f'{self._node}-{index}')}"), item, before)
-            for index, item in enumerate(wanted.gpus)
-        ]
+        hardware.gpus = [_board(device_uuid(self._node, index), item, before) for index, item in enumerate(wanted.gpus)]
         present = {board.uuid for board in hardware.gpus}
         # A GPU that is in use is not pulled out: it goes once its last slice is gone.
         hardware.gpus += [board for board in before.values() if board.uuid not in present and board.slices]
@@ -172,6 +172,21 @@ class EmulatedDriver:
 
     def remove_files(self, device: str) -> None:
         self._scripts.remove(device)
+
+    async def processes(self, users: Sequence[GpuUser]) -> Sequence[Process]:
+        """One for each pod and device, with the memory that the pod states: never more than there is."""
+        memory = {gpu.uuid: gpu.memory_mib for gpu in await self.discover() if gpu.healthy}
+        memory |= {each.uuid: memory[each.place.gpu] for each in await self._all_slices() if each.place.gpu in memory}
+        return [
+            Process(0, device, min(allocated, memory[device]), user.uid)
+            for user in users
+            if (allocated := allocated_mib(user.annotations))
+            for device in user.devices
+            if device in memory
+        ]
+
+    async def _all_slices(self) -> list[Slice]:
+        return [*await self.slices(), *(each for gpu in await self.discover() for each in gpu.fixed or ())]
 
     async def close(self) -> None:
         pass

@@ -7,16 +7,19 @@ Without `mig` GPUs are in MIG mode if their model supports it.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from apportion.apis import names
+from apportion.apis.identities import DeviceUUID
 from apportion.core.catalog import Catalog, Model
 from apportion.node.hardware.partitioner import Refused
 
 LARGEST_COUNT = 64
+_NIL = uuid.UUID(int=0)
 
 
 class DeclaredGpus(msgspec.Struct, rename="camel"):
@@ -52,6 +55,11 @@ class Inventory:
         if total > LARGEST_COUNT:
             raise _refused(total, f"a node has at most {LARGEST_COUNT} GPUs")
         return cls(tuple(item for entry in entries for item in _items(entry, catalog)))
+
+
+def device_uuid(node: str, index: int) -> DeviceUUID:
+    """The same for every start of the agent, and known to all who know the node."""
+    return DeviceUUID(f"GPU-{uuid.uuid5(_NIL, f'{node}-{index}')}")
 
 
 def _items(entry: DeclaredGpus, catalog: Catalog) -> list[InventoryGpu]:

@@ -190,7 +190,7 @@ def _add_slices(fleet: Fleet, node: NodeState, job: Job, request: Request, named
 def _room_for_share(node: NodeState, job: Job, request: Request) -> list[GpuLedger]:
     share = request.share
     assert share is not None
-    fitting = [gpu for gpu in node.shareable() if gpu.left_after(share.mib_on(gpu.memory_mib)) is not None]
+    fitting = [gpu for gpu in node.shareable() if gpu.left_after(share) is not None]
     if len(fitting) < share.devices:
         raise InputError(f"jobs.{job.name}.on", node.name, "its GPUs have no room for the share: name another node")
     return fitting[: share.devices]

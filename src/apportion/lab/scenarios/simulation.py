@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from apportion.apis.identities import PodUID
 from apportion.apis.request import Request
 from apportion.core import gangs, group_decision, group_turns
-from apportion.core.evictions import room
+from apportion.core.evictions import reservation_pods, room
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
 from apportion.core.fleet import Fleet
@@ -111,8 +111,11 @@ class Simulation:
         return demand
 
     def _end_evicted(self) -> None:
-        for uid in list(self.fleet.releasing):
-            request = self.fleet.nodes[self.fleet.pod_nodes[uid]].pods[uid]
-            self.fleet.take_away(uid)
-            if request.owner is not None:
-                self.pending[uid] = request
+        fleet = self.fleet
+        for name in {fleet.pod_nodes[uid]: None for uid in sorted(fleet.releasing)}:
+            node = fleet.nodes[name]
+            for uid in reservation_pods.leaving(fleet, node):
+                request = node.pods[uid]
+                fleet.take_away(uid)
+                if request.owner is not None:
+                    self.pending[uid] = request

@@ -22,7 +22,7 @@ from apportion.apis.custom_resources.accelerators import (
 )
 from apportion.apis.identities import DeviceUUID
 from apportion.apis.meta import Condition, condition
-from apportion.node.container.runtime_config import RuntimeReport
+from apportion.node.container.runtime_config import BY_VARIABLE, RuntimeReport
 from apportion.node.hardware.partitioner import Gpu, Slice
 from apportion.node.hardware.slice_records import SliceRecord
 from apportion.node.kubelet import capacity
@@ -54,6 +54,7 @@ def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition]
         conditions.append(_unknown(state.foreign))
     if state.runtime:
         conditions.append(_runtime(state.runtime))
+        conditions += _sharing(state.runtime)
     return NodeAcceleratorStatus(
         gpus=[_accelerator(gpu, state) for gpu in state.gpus],
         node_resources=_node_resources(state.gpus),
@@ -151,6 +152,17 @@ def _unknown(foreign: Sequence[Slice]) -> Condition:
 
 def _runtime(found: RuntimeReport) -> Condition:
     return Condition(type=RUNTIME, status=found.status, reason=found.reason, message=found.message)
+
+
+def _sharing(found: RuntimeReport) -> list[Condition]:
+    """A pod with a share has no device of the kubelet: its container gets the GPU by a variable, or not at all."""
+    if not found.ignoring:
+        return []
+    message = (
+        "GPUs of this node are not shared: NVIDIA's container runtime ignores NVIDIA_VISIBLE_DEVICES of unprivileged "
+        f"containers. To share them, set {BY_VARIABLE} = true in {found.ignoring}"
+    )
+    return [Condition(type=accelerators.SHARING, status="False", reason="VariableIgnored", message=message)]
 
 
 def _dated(entry: Condition, old: Sequence[Condition], now: str) -> Condition:

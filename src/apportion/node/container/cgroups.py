@@ -9,12 +9,14 @@ version 1 the tree repeats in each controller's folder, and a process is in all 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from apportion.apis.identities import PodUID
 
 PROCESSES = "cgroup.procs"
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 DEEPEST = 6  # /<controller>/<custom root>/kubepods.slice/kubepods-<qos>.slice/<pod>: pods do not lie deeper
 
 
@@ -39,6 +41,15 @@ class Cgroups:
             if _has_content(os.path.join(path, PROCESSES)):  # noqa: PTH118  a hot path of strings
                 return True
         return False
+
+
+def pod_of_process(pid: int, proc: Path = Path("/proc")) -> PodUID | None:
+    """The pod that a process of this machine belongs to, by the path of its cgroup."""
+    try:
+        found = _POD.search((proc / str(pid) / "cgroup").read_text())
+    except OSError:
+        return None
+    return PodUID(found[1].replace("_", "-")) if found else None
 
 
 def _find(folder: str, marks: tuple[str, ...], depth: int) -> Iterator[str]:

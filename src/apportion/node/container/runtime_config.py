@@ -26,11 +26,13 @@ _CONTAINERD_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cr
 
 @dataclass(frozen=True)
 class RuntimeReport:
-    """`status` is that of a condition; `message` names every problem with its fix."""
+    """`status` is that of a condition; `message` names every problem with its fix. `ignoring` is the file because of
+    which NVIDIA_VISIBLE_DEVICES of unprivileged containers is ignored; empty if it is not."""
 
     status: str
     reason: str
     message: str
+    ignoring: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,22 @@ class _Problem:
 
 def check(root: Path) -> RuntimeReport | None:
     """None if NVIDIA's runtime is not installed, and containerd does not forbid CDI."""
-    found = False
+    found, ignoring = False, ""
     problems: list[_Problem] = []
     for name in NVIDIA_FILES:
         settings = _read(root, name)
         found = found or settings is not None
+        if isinstance(settings, dict) and settings.get(BY_VARIABLE, True) is False:
+            ignoring = name
         problems += _problems_of_nvidia(name, settings) if settings is not None else ()
     problems += _problems_of_containerd(_read(root, CONTAINERD_FILE))
     if problems:
         text = "; ".join(problem.message for problem in problems)
-        return RuntimeReport(problems[0].status, problems[0].reason, text)
+        return RuntimeReport(problems[0].status, problems[0].reason, text, ignoring)
     if not found:
         return None
-    return RuntimeReport("True", "Restricted", "Containers get only the GPUs that are allocated to their pods")
+    restricted = "Containers get only the GPUs that are allocated to their pods"
+    return RuntimeReport("True", "Restricted", restricted, ignoring)
 
 
 def _problems_of_nvidia(name: str, settings: dict[str, Any] | _Problem) -> Iterator[_Problem]:

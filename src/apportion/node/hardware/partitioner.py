@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from apportion.apis.identities import DeviceUUID
+from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.placements import SlicePlacement
 
 
@@ -147,19 +147,34 @@ class HasDevices(Protocol):
 
 @dataclass(frozen=True)
 class Process:
-    """A process on a GPU: `device` is the uuid of its slice, or of the GPU where there is none."""
+    """A process on a GPU: `device` is the uuid of its slice, or of the GPU where there is none.
+
+    `pod` is for drivers that know it; otherwise the process id tells.
+    """
 
     pid: int
     device: DeviceUUID
     memory_mib: int
+    pod: PodUID | None = None
+
+
+@dataclass(frozen=True)
+class GpuUser:
+    """A running pod that was given devices. Of a device that it shares it has so many MiB, of others (None) all."""
+
+    uid: PodUID
+    namespace: str
+    name: str
+    devices: Mapping[DeviceUUID, int | None]
+    annotations: Mapping[str, str]
 
 
 @runtime_checkable
 class Measures(Protocol):
     """A partitioner that can list the processes on its GPUs."""
 
-    async def processes(self) -> Sequence[Process]:
-        """Every process on every GPU that answers, with the memory that it uses."""
+    async def processes(self, users: Sequence[GpuUser]) -> Sequence[Process]:
+        """Every process on every GPU that answers, with the memory that it uses; `users` are the pods with devices."""
 
 
 @runtime_checkable

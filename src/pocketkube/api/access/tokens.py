@@ -121,6 +121,12 @@ class Tokens:
         }
         return Issued(self._sign(claims), datetime.fromtimestamp(now + seconds, UTC))
 
+    def user_of_pod(self, namespace: str, account: str, pod: Bound) -> User | None:
+        """Who a pod is for this server; None if the pod is gone. Raises LookupError without its service account."""
+        stored = self._store.get(pod.bucket, namespace, pod.name)
+        node = self._node((stored.decode().get("spec") or {}).get("nodeName") or "") if stored else None
+        return self.authenticate(self.issue(namespace, account, bound=pod, node=node).token)
+
     async def request(self, registry: Registry, namespace: str, account: str, body: Mapping[str, Any]) -> Obj:
         """Answers a TokenRequest of the `token` subresource of a service account."""
         accounts = registry.find("", "v1", "serviceaccounts")

@@ -1,4 +1,4 @@
-"""Images: which run as child processes, and what the others run when their container names no command.
+"""Images: which run as child processes or coroutines, and what the others run when their container names no command.
 
 An image that is in no table runs until it is stopped. A registry under `.invalid` has no images, so a pull that
 fails can be shown.
@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 import yaml
+
+from pocketkube.kubelet.runtime.coroutines import CoroutineImage, Main
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +59,13 @@ class Images:
     """The images that the nodes of one cluster know."""
 
     def __init__(
-        self, processes: Sequence[ProcessImage] = (), commands: Mapping[str, Sequence[str]] | None = None
+        self,
+        processes: Sequence[ProcessImage] = (),
+        commands: Mapping[str, Sequence[str]] | None = None,
+        coroutines: Sequence[CoroutineImage] = (),
     ) -> None:
         self._processes = {each.image: each for each in processes}
+        self._coroutines = list(coroutines)
         self._commands = [DefaultCommand(match, list(words)) for match, words in (commands or {}).items()]
         self._commands += _table()
 
@@ -67,6 +73,14 @@ class Images:
         """How containers of this image run as child processes; None if they are simulated."""
         found = self._processes.get(image)
         return found if found is not None and namespace in found.namespaces else None
+
+    def coroutine(self, container: Mapping[str, Any], namespace: str) -> Main | None:
+        """What runs as a coroutine instead of this container, if anything does."""
+        image, words = container.get("image"), (*(container.get("command") or ()), *(container.get("args") or ()))
+        for each in self._coroutines:
+            if image == each.image and namespace in each.namespaces and words == each.command:
+                return each.main
+        return None
 
     def argv(self, container: Mapping[str, Any]) -> list[str]:
         """The command line of a container that is simulated; empty means: run until stopped."""

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pocketkube.kubelet import confined_paths
 from pocketkube.kubelet.container_files import ContainerFiles, Mount, absolute
 from pocketkube.kubelet.containers import cdi, child_processes, environment
 from pocketkube.kubelet.containers.logs import ContainerLog
 from pocketkube.kubelet.devices.plugin import PluginError
 from pocketkube.kubelet.node_context import NodeContext
 from pocketkube.kubelet.pods.volumes import PodVolumes
+from pocketkube.kubelet.runtime.coroutines import CoroutineRun, Main, OwnPlace
 from pocketkube.kubelet.runtime.processes import ProcessRun
 from pocketkube.kubelet.runtime.runs import Launch, Run, StartError
 from pocketkube.kubelet.runtime.simulated import SimulatedRun
@@ -39,7 +41,8 @@ class Plan:
     argv: list[str]
     env: Mapping[str, str]
     files: ContainerFiles
-    process: bool  # it runs as a child process
+    process: bool = False  # it runs as a child process
+    coroutine: Main | None = None  # it runs as this
 
 
 async def plan(host: NodeContext, pod: Mapping[str, Any], container: Mapping[str, Any], volumes: PodVolumes) -> Plan:
@@ -62,9 +65,10 @@ async def plan(host: NodeContext, pod: Mapping[str, Any], container: Mapping[str
         mounts[absolute(path)] = on_node(host.root, host_path)
     base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": _hostname(pod)}
     files = ContainerFiles(scratch_folder(host, pod, container["name"]), mounts)
+    variables = base | env | options.env | edits.env
     try:
-        return _plan(host, container, around, base | env | options.env | edits.env, files)
-    except environment.ConfigError as error:
+        return _plan(host, container, around, variables, _with_runtime_files(host, pod, variables, files))
+    except (environment.ConfigError, OSError) as error:
         raise NotStartedError("CreateContainerConfigError", str(error)) from None
 
 
@@ -78,6 +82,16 @@ def start(host: NodeContext, pod: Mapping[str, Any], ready: Plan, log: Container
         log=log,
         annotations=pod["metadata"].get("annotations") or {},
     )
+    if ready.coroutine is not None:
+        place = OwnPlace(
+            pod=pod,
+            node=host.node(),
+            env=ready.env,
+            client=host.client_of(pod),
+            clock=host.clock,
+            write=log.write,
+        )
+        return CoroutineRun(ready.container_id, ready.coroutine, place)
     try:
         return ProcessRun.start(launch) if ready.process else SimulatedRun(launch, host.clock, host.sandbox)
     except StartError as error:
@@ -97,6 +111,24 @@ def on_node(root: Path, path: str) -> Mount:
     return Mount(root, path)
 
 
+def _with_runtime_files(
+    host: NodeContext, pod: Mapping[str, Any], env: Mapping[str, str], files: ContainerFiles
+) -> ContainerFiles:
+    """With the files that the runtime of this node adds by the variables of a container, instead of what is mounted."""
+    added = {absolute(path): text for path, text in host.runtime_files(pod, host.node(), env).items()}
+    if not added:
+        return files
+    kept = {path: mount for path, mount in files.mounts.items() if path not in added}
+    with_added = ContainerFiles(files.root, kept)
+    files.root.mkdir(parents=True, exist_ok=True)
+    for path, text in added.items():
+        target = with_added.path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with confined_paths.open_to_write(target, append=False) as file:
+            file.write(text.encode())
+    return with_added
+
+
 def _plan(
     host: NodeContext,
     container: Mapping[str, Any],
@@ -104,10 +136,12 @@ def _plan(
     env: dict[str, str],
     files: ContainerFiles,
 ) -> Plan:
-    image = host.images.process(container.get("image", ""), around.pod["metadata"]["namespace"])
+    namespace = around.pod["metadata"]["namespace"]
+    image = host.images.process(container.get("image", ""), namespace)
     if image is None:
         argv = environment.expand_all(host.images.argv(container), env)
-        return Plan(secrets.token_hex(32), argv, env, files, process=False)
+        coroutine = host.images.coroutine(container, namespace)
+        return Plan(secrets.token_hex(32), argv, env, files, coroutine=coroutine)
     try:
         argv = child_processes.command_line(image, container, env, files)
         taken = child_processes.variables(image, env, files) | environment.service_variables(around)

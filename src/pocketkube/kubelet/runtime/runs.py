@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from pocketkube.kubelet.container_files import ContainerFiles
 from pocketkube.kubelet.containers.logs import ContainerLog
 
 SIGNALLED = 128  # added to a signal's number in an exit code
+_ABOVE_ALL_PIDS = 4_194_305  # the kernel's largest process id is 4194304
+_pids = itertools.count(_ABOVE_ALL_PIDS)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,14 @@ class Launch:
     files: ContainerFiles
     log: ContainerLog
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class RuntimeFiles(Protocol):
+    """What a container runtime adds to a container by its variables: texts by path."""
+
+    def __call__(
+        self, pod: Mapping[str, Any], node: Mapping[str, Any], env: Mapping[str, str], /
+    ) -> Mapping[str, str]: ...
 
 
 class Run(Protocol):
@@ -48,6 +59,11 @@ class Run(Protocol):
 
     def kill(self) -> None:
         """End it (SIGKILL)."""
+
+
+def unused_pid() -> int:
+    """For a run without a process of its own."""
+    return next(_pids)
 
 
 class StartError(Exception):

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import signal
 from typing import Any
 
 from pocketkube.clock import Clock
 from pocketkube.kubelet import pod_annotations
+from pocketkube.kubelet.runtime import runs
 from pocketkube.kubelet.runtime.runs import SIGNALLED, Launch, StartError
 from pocketkube.kubelet.sandbox.connection import Sandbox, SandboxedProgram
 from pocketkube.kubelet.sandbox.messages import Start
 from pocketkube.kubelet.shell.durations import FOREVER
 
-_ABOVE_ALL_PIDS = 4_194_305  # the kernel's largest process id is 4194304
 _LONGEST_ARGUMENT, _ALL_ARGUMENTS = 131_072, 2_097_152  # as in the kernel
 _LONGEST_EXEC_OUTPUT = 10_240  # as a kubelet reads it
 _FIRST_SECONDS = 5.0
-_pids = itertools.count(_ABOVE_ALL_PIDS)
 
 
 class SimulatedRun:
@@ -30,7 +28,7 @@ class SimulatedRun:
 
     def __init__(self, launch: Launch, clock: Clock, sandbox: Sandbox) -> None:
         _check_size(launch)
-        self.pid = next(_pids)
+        self.pid = runs.unused_pid()
         self.reason = ""
         self._launch = launch
         self._clock = clock

@@ -2,9 +2,11 @@
  *
  * It is strict where the real one is: ids of one number space are refused in another, an occupied place is
  * INSUFFICIENT_RESOURCES, a GPU instance that has compute instances is IN_USE. The stub_* functions let a test
- * inject faults.
+ * inject faults. In a container the library knows only the GPUs that the container was given: NVML_STUB_GPUS lists their
+ * numbers (digits, such as "02").
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -75,14 +77,16 @@ static const Profile *by_id(int id) {
 }
 static int check(const Gpu *gpu) { return !initialized ? UNINITIALIZED : gpu->lost ? GPU_IS_LOST : SUCCESS; }
 
+static const char *given(void) { const char *named = getenv("NVML_STUB_GPUS"); return named ? named : "012"; }
+
 int nvmlInitWithFlags(unsigned flags) { (void)flags; if (!gpus[0].uuid[0]) stub_reset(); initialized = 1; return SUCCESS; }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { initialized = 0; return SUCCESS; }
 const char *nvmlErrorString(int code) { static char text[32]; snprintf(text, sizeof text, "stub error %d", code); return text; }
-int nvmlDeviceGetCount_v2(unsigned *count) { if (slow_seconds) sleep(slow_seconds); if (!initialized) return UNINITIALIZED; *count = GPUS; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *count) { if (slow_seconds) sleep(slow_seconds); if (!initialized) return UNINITIALIZED; *count = strlen(given()); return SUCCESS; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
-    if (index >= GPUS) return INVALID_ARGUMENT;
-    *gpu = &gpus[index];
+    if (index >= strlen(given())) return INVALID_ARGUMENT;
+    *gpu = &gpus[given()[index] - '0'];
     return check(*gpu);
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu) {

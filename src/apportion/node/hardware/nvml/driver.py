@@ -28,7 +28,7 @@ from apportion.node.hardware.nvml import profiles
 from apportion.node.hardware.nvml.errors import RELOADED, translated
 from apportion.node.hardware.nvml.health import HealthWatch
 from apportion.node.hardware.nvml.profiles import GiProfile, text
-from apportion.node.hardware.partitioner import Busy, Gpu, PlacementTaken, Process, Refused, Slice, Unavailable
+from apportion.node.hardware.partitioner import Busy, Gpu, GpuUser, PlacementTaken, Process, Refused, Slice, Unavailable
 
 T = TypeVar("T")
 THREADS = 4
@@ -79,7 +79,8 @@ class NvmlDriver:
     def remove_files(self, device: str) -> None:
         """As above."""
 
-    async def processes(self) -> Sequence[Process]:
+    async def processes(self, users: Sequence[GpuUser]) -> Sequence[Process]:
+        del users  # the driver knows the processes themselves
         return await self._ask(self._processes)
 
     async def close(self) -> None:

@@ -1,0 +1,1 @@
+"""What a scheduler does while another one leads."""

@@ -1,0 +1,30 @@
+"""Document 001 on the embedded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.story import document_001
+from tests.story.serving_cluster import ServingCluster
+from tests.story.slice_story import NamespacedKubectl
+
+
+@pytest.fixture(scope="module")
+def sharing_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingCluster]:
+    cluster = ServingCluster(tmp_path_factory.mktemp("d001"), "--sharing", "--restart-backoff", "0.2")
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.kubectl
+@pytest.mark.timeout(600)
+def test_g01_g02_g03_g05_g06_g08_document_001_holds(sharing_cluster: ServingCluster) -> None:
+    document_001.walk(NamespacedKubectl(sharing_cluster, "default"))
+
+
+@pytest.mark.kubectl
+@pytest.mark.timeout(300)
+def test_q02_g02_the_pod_of_document_004_runs_in_its_queue(sharing_cluster: ServingCluster) -> None:
+    document_001.pod_of_document_004(NamespacedKubectl(sharing_cluster, "gpu-workload"))
