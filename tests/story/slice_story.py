@@ -14,9 +14,12 @@ from typing import Any, Protocol
 
 import yaml
 
+from apportion.apis import names
+
 Json = dict[str, Any]
 PATIENCE = 60.0
 DAS = "das-operator"
+AGENTS = f"{names.APP_LABEL}={names.AGENT_APP}"
 
 
 class Cluster(Protocol):
@@ -232,19 +235,31 @@ def a_removed_claim_comes_back_as_it_was(tell: NamespacedKubectl) -> None:
 def a_pod_without_a_place_on_its_node_is_evicted(tell: NamespacedKubectl) -> None:
     """The driver refuses every slice: the agent marks the claim, and the scheduler evicts the pod."""
     (node,) = (node["metadata"]["name"] for node in tell.items("nodes"))
-    failures = "apportion.io/emulated-failures"
-    tell.kubectl("annotate", "node", node, f'{failures}=[{{"kind": "refuse"}}]')
+    _inject_failures(tell, node, '[{"kind": "refuse"}]')
     try:
         lonely = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lonely"}}
         tell.apply(lonely | {"spec": tell.pod_spec({mig("1g.5gb"): "1"})})
         until(lambda: not tell.items("pods"), lambda: tell.kubectl("describe", "pods"))
     finally:
-        tell.kubectl("annotate", "node", node, f"{failures}-")
+        _inject_failures(tell, node, "")
     (event,) = (event for event in tell.items("events") if event["reason"] == "SliceLost")
     assert event["source"]["component"] == "das-scheduler"
     assert "the driver refused to create the slice" in event["message"]
     assert event["message"].endswith("is free on this node: the pod is evicted")
     until(lambda: not tell.claims(), lambda: f"claims are left: {tell.claims()}")
+
+
+def _inject_failures(tell: NamespacedKubectl, node: str, failures: str) -> None:
+    """Returns when the agent says that they are in effect."""
+    line = f"emulated failures: {failures or 'none'}"
+
+    def said() -> int:
+        return tell.cluster.kubectl("-n", DAS, "logs", "-l", AGENTS, "--tail=-1").count(line)
+
+    before = said()
+    name = names.EMULATED_FAILURES
+    tell.kubectl("annotate", "node", node, f"{name}={failures}" if failures else f"{name}-")
+    until(lambda: said() > before, lambda: f"the agent does not say: {line}")
 
 
 def _states(tell: NamespacedKubectl, pod: Json) -> list[str]:

@@ -248,7 +248,7 @@ class NodeState:
         if any(self.devices_of(uid) != self.present(uuids) for uid, uuids in recorded.items()):
             return True
         return self._lacks_devices or any(
-            self.reserves(self.pods[uid]) or any(self._has_sharers(self.gpus[uuid]) for uuid in self.present(uuids))
+            self.reserves(self.pods[uid]) or any(self._has_others(self.gpus[uuid]) for uuid in self.present(uuids))
             for uid, uuids in self.wholes.items()
             if uid not in recorded
         )
@@ -343,12 +343,13 @@ class NodeState:
     def _can_keep(self, gpu: GpuLedger) -> bool:
         """A pod that had the GPU has it still, though a share of it may be reserved for when that pod is gone."""
         return gpu.takes_whole or (
-            gpu.facts.healthy and not gpu.held and bool(gpu.shares) and not self._has_sharers(gpu)
+            gpu.facts.healthy and not gpu.held and bool(gpu.shares) and not self._has_others(gpu)
         )
 
-    def _has_sharers(self, gpu: GpuLedger) -> bool:
-        """Pods share it; what is reserved for some does not count."""
-        return gpu.reservation is not None or any(reserved_for(key) not in self.reserved for key in gpu.shares)
+    def _has_others(self, gpu: GpuLedger) -> bool:
+        """Pods share it or have slices of it; a share that is reserved for a pod does not count."""
+        shared = gpu.reservation is not None or any(reserved_for(key) not in self.reserved for key in gpu.shares)
+        return shared or bool(gpu.slices)
 
     def reserves(self, request: Request) -> bool:
         """True for a pod that holds a GPU on behalf of its sharers."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from apportion.apis.custom_resources.claims import AllocationClaim
-from apportion.apis.identities import ClaimName, NodeName, PodUID
+from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
 from apportion.apis.placements import SlicePlacement
 from apportion.core.fleet import Fleet
 from apportion.core.operations import ObjectKind
+from apportion.view.accelerators import Accelerators
 from apportion.view.assumptions import Assumptions
 from apportion.view.change_log import ChangeLog, Happened
 
@@ -16,9 +17,12 @@ from apportion.view.change_log import ChangeLog, Happened
 class Claims:
     """Feeds claims into the fleet, and knows them by name."""
 
-    def __init__(self, fleet: Fleet, changes: ChangeLog, assumptions: Assumptions) -> None:
+    def __init__(
+        self, fleet: Fleet, changes: ChangeLog, accelerators: Accelerators, assumptions: Assumptions
+    ) -> None:
         self._fleet = fleet
         self._changes = changes
+        self._accelerators = accelerators
         self._assumptions = assumptions
         self._objects: dict[ClaimName, AllocationClaim] = {}
 
@@ -57,6 +61,7 @@ class Claims:
         before = self._fleet.slices.get(claim.name)
         releasing = claim.metadata.deleting
         self._fleet.add_slice(claim.name, placement, uid, node=spec.nodename, releasing=releasing)
+        self._assign_devices({placement.gpu} if before is None else {placement.gpu, before.gpu})
         if before is None or before.releasing != releasing:
             self._changes.note(Happened.SLICE_CAME, spec.nodename, uid)
         if before is not None and before.placement != placement:  # its agent moved it, or another leader wrote it
@@ -66,5 +71,13 @@ class Claims:
         record = self._fleet.slices.get(name)
         if record is not None:
             self._fleet.remove_slice(name)
+            self._assign_devices({record.gpu})
             home = self._fleet.gpu_nodes.get(record.gpu, node)
             self._changes.note(Happened.SLICE_FREED, home, PodUID(record.owner))
+
+    def _assign_devices(self, gpus: Iterable[DeviceUUID]) -> None:
+        """A GPU that is not in MIG mode may be assumed for a pod, which then has another one."""
+        for gpu in sorted(gpus):
+            node = self._fleet.gpu_nodes.get(gpu)
+            if node is not None and not self._fleet.nodes[node].gpus[gpu].facts.mig:
+                self._accelerators.assign_devices(node)

@@ -56,7 +56,7 @@ class View:
         self.accelerators = Accelerators(self.fleet, self.changes)
         self.sharing_switch = SharingSwitch(self.fleet, self.changes, self.accelerators)
         self.nodes = Nodes(self.fleet, self.changes, self.accelerators)
-        self.claims = Claims(self.fleet, self.changes, self.assumptions)
+        self.claims = Claims(self.fleet, self.changes, self.accelerators, self.assumptions)
         pods: dict[PodUID, Pod] = {}
         self.queues = Queues(self.fleet, self.changes)
         self.budgets = self.fleet.budgets = Budgets(self.changes, pods, now)

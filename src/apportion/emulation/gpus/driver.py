@@ -88,7 +88,7 @@ class EmulatedDriver:
         self._warned: set[str] = set()
 
     async def configure(self, annotations: Mapping[str, str]) -> None:
-        self._failures = Failures.parse(annotations, self._failures)
+        self._set_failures(Failures.parse(annotations, self._failures))
         wanted = Inventory.parse(annotations, self._catalog)
         self._warn(wanted)
         hardware = self._read()
@@ -98,6 +98,11 @@ class EmulatedDriver:
         # A GPU that is in use is not pulled out: it goes once its last slice is gone.
         hardware.gpus += [board for board in before.values() if board.uuid not in present and board.slices]
         self._write(hardware)
+
+    def _set_failures(self, failures: Failures) -> None:
+        if failures.text != self._failures.text:
+            log.warning("emulated failures: %s", failures.text or "none")
+        self._failures = failures
 
     def _warn(self, wanted: Inventory) -> None:
         """Warn once: models that do not exist can be emulated."""
