@@ -53,6 +53,26 @@ def test_s09_x04_a_gpu_that_a_reservation_pod_holds_is_not_free() -> None:
     assert not any(gpu.owner for gpu in scene(view).nodes["n1"])
 
 
+def test_x04_a_pod_whose_gpu_is_only_assumed_gets_another_one_once_that_gpu_has_a_claim() -> None:
+    cluster = Cluster()
+    cluster.put(NODES, nodes.node("n1", resources={names.NVIDIA_GPU: 2}))
+    gpus = [accelerators.gpu(f"GPU-{number}", mig=False, healthy=True) for number in range(2)]
+    cluster.put(REPORTS, accelerators.accelerator("n1", gpus))
+    cluster.put(PODS, pod("whole", {names.NVIDIA_GPU: 1}, node="n1"))
+    follower = Follower(cluster, View(), random.Random(1))
+    follower.catch_up()
+    node = follower.view.fleet.nodes["n1"]
+    assert node.wholes == {"uid-whole": ("GPU-0",)}
+    made = claim(pod("sliced", {"mig.das.com/1g.5gb": 1}), "1g.5gb", node="n1", gpu="GPU-0", start=0)
+    cluster.put(CLAIMS, made)
+    follower.catch_up()
+    assert node.wholes == {"uid-whole": ("GPU-1",)}
+    assert not any(gpu.takes_whole for gpu in node.gpus.values())
+    cluster.remove(CLAIMS, f"{names.DAS_NAMESPACE}/{made['metadata']['name']}")
+    follower.catch_up()
+    assert [gpu.takes_whole for gpu in node.gpus.values()] == [True, False]
+
+
 @pytest.mark.parametrize(("start", "size"), [(0, 10**12), (10**12, 1), (3, 10**12)])
 def test_t02_a_claim_of_any_size_is_read_drawn_and_given_up(cluster: Cluster, start: int, size: int) -> None:
     waits = pod("b", {"mig.das.com/1g.5gb": 1})
