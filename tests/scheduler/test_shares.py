@@ -16,8 +16,10 @@ from apportion.apis import kinds, names, shared_gpus
 from apportion.apis.custom_resources.accelerators import SHARING
 from apportion.apis.custom_resources.bind_requests import FAILED, BindRequest
 from apportion.apis.identities import DeviceUUID
+from apportion.apis.meta import to_wire
 from apportion.apis.shared_gpus import SharedGpu
 from apportion.cluster import errors
+from apportion.scheduler import cycles
 from tests.builders import nodes
 from tests.scheduler.cluster import NAMESPACE, ApiCluster, background, scheduling, until
 
@@ -166,6 +168,36 @@ async def test_g11_the_next_leader_counts_what_is_requested(sharing: ApiCluster)
         await sharing.bound("a", "c")
         await sharing.delete("a")
         await requested_for(sharing, "b")
+
+
+async def test_g11_a_request_of_another_leader_may_come_before_the_turn_of_its_pod(
+    sharing: ApiCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared_node(sharing, gpus=1)
+    async with scheduling(sharing):
+        await sharing.pod("a", **share(fraction="0.3"))
+        (request,) = await requested(sharing, "a")
+        await sharing.pod("b", **share(fraction="0.3"))
+        written = await requested(sharing, "a", "b")
+    await sharing.end_lease()
+    for each in written:
+        await sharing.client.delete(kinds.BIND_REQUESTS, each.metadata.name, namespace="default")
+    came = asyncio.Event()
+
+    async def others_write(until: float) -> float:
+        if not came.is_set():
+            came.set()
+            body = to_wire(request)
+            body["metadata"] = {key: body["metadata"][key] for key in ("name", "namespace", "ownerReferences")}
+            await sharing.client.create(kinds.BIND_REQUESTS, body)
+            await asyncio.sleep(1)  # the informer shows it
+        return until
+
+    monkeypatch.setattr(cycles, "_others_had_a_turn", others_write)
+    async with scheduling(sharing):
+        found = await requested(sharing, "a", "b")
+        assert found[0].spec == request.spec
+        assert came.is_set()
 
 
 async def requested_for(cluster: ApiCluster, pod: str) -> BindRequest:

@@ -77,9 +77,10 @@ class HeldShare(NamedTuple):
 class Reservation(NamedTuple):
     """Capacity of a node that is kept for its owner (a pod, a group, a promise), as if a pod used it.
 
-    `after` are pods that are terminating (`releasing`): what they still hold counts for the reservation, so that
-    capacity which is being freed can be reserved without being counted twice. `charge` is what the queue of the owner
-    is charged, as if its pod ran.
+    `after` are pods that are terminating (`releasing`): what they still hold on the node counts for the reservation, so
+    that capacity which is being freed can be reserved without being counted twice. Pods on other nodes are among them
+    if the owner waits for their end because of a limit. `charge` is what the queue of the owner is charged, as if its
+    pod ran.
     """
 
     key: str

@@ -35,13 +35,18 @@ def next_turn(fleet: Fleet, pods: Sequence[Request]) -> Turn[Group] | Refusal:
     return Turn(first.queue, order, needed(fleet, chosen.members), group)
 
 
+def outdated(fleet: Fleet, turn: Turn[Group]) -> bool:
+    """Some of its pods have a node by now: another process leads, or led, and placed them."""
+    return not fleet.pod_nodes.keys().isdisjoint(turn.group.uids)
+
+
 def stopped(fleet: Fleet, turn: Turn[Group]) -> Refusal | None:
-    """By the queue. What is reserved for the group has passed already, and is charged."""
+    """By the queue. What is reserved for the group is charged already, but may be too much by now: others were to be
+    evicted for somebody else, and stay."""
     first = turn.group.members[0]
-    need = still_needed(fleet, turn.group)
-    if need.gpu <= 0 and need.cpu <= 0 and need.memory <= 0:
-        return None
-    closed = gates.against(fleet.accounts, turn.queue, need, fixed=not first.preemptible)
+    kept = [each.charge for each in group_decision.kept_for(fleet, turn.group) if each.charge is not None]
+    need = needed(fleet, turn.group.members)
+    closed = gates.against(fleet.accounts, turn.queue, need, fixed=not first.preemptible, kept=kept)
     return queue_reasons.closed(first, closed) if closed is not None else None
 
 

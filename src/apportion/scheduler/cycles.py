@@ -185,7 +185,7 @@ class Cycles:
 
     async def _decide_all(self, taken: list[Waiting]) -> None:
         unschedulable: set[Hashable] = set()  # classes without a place: within a cycle a fleet hardly empties
-        without_place: list[tuple[Waiting, Group]] = []
+        without_place: list[tuple[Waiting, Turn[Group]]] = []
         turns = self.entitlements.turns(())
         until = time.monotonic() + TURN_SECONDS
         for entry in taken:
@@ -193,11 +193,13 @@ class Cycles:
             until = await _others_had_a_turn(until)
         while (turn := turns.next()) is not None:
             waiting = self._backlog.get(turn.group.key)
-            if waiting is not None:
+            if waiting is not None and group_turns.outdated(self._view.fleet, turn):
+                self._add_turn(turns, waiting)
+            elif waiting is not None:
                 outcome = self._decide(waiting, turn, unschedulable)
                 self._go_on(turns, waiting, turn, outcome, unschedulable)
                 if outcome is None or (isinstance(outcome, Refusal) and outcome.code in room.CAN_HELP):
-                    without_place.append((waiting, turn.group))
+                    without_place.append((waiting, turn))
             until = await _others_had_a_turn(until)
         if without_place:
             await self._evictions.make_room(without_place)

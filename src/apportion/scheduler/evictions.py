@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from typing import Any
 
+from apportion.core import group_turns
 from apportion.core.cluster_changes import Happened
 from apportion.core.evictions import room
 from apportion.core.evictions.room import Consolidation
@@ -21,6 +22,7 @@ from apportion.core.operations import Evict, ObjectKind, Reserve
 from apportion.core.policies import Policy
 from apportion.core.queues.entitlements import Entitlements
 from apportion.core.queues.shares import Shares
+from apportion.core.queues.turns import Turn
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from apportion.scheduler.backlog import Backlog, Waiting
@@ -68,7 +70,7 @@ class Evictions:
         self._not_before = 0.0
         self._no_room: dict[Hashable, float] = {}  # classes for which none could be made, until when that counts
 
-    async def make_room(self, without_place: list[tuple[Waiting, Group]]) -> None:
+    async def make_room(self, without_place: list[tuple[Waiting, Turn[Group]]]) -> None:
         """For those that have no place, in the order of their turns; in sum no more than a fifth of the time, however
         often something changes in a large cluster."""
         fleet, now = self._view.fleet, self._now()
@@ -82,10 +84,10 @@ class Evictions:
         settled: set[Hashable] = set()  # classes that were tried now, or that are looked at again later
         made: dict[Hashable, None] = {}
         busy = 0.0
-        for entry, group in without_place:
-            if self._backlog.get(entry.key) is not entry or entry.under_way or fleet.reserves_for(group.key):
+        for entry, turn in without_place:
+            if not self._needs_room(entry, turn):
                 continue
-            first = group.members[0]
+            group, first = turn.group, turn.group.members[0]
             alike = (entry.class_on(fleet, group), first.queue, group.priority, first.preemptible)
             if alike in self._no_room:
                 if alike not in settled:  # something has changed since the last attempt
@@ -105,6 +107,10 @@ class Evictions:
         for parked in made:
             self._backlog.wake_parked(parked)  # there may be room for others like them
         self._not_before = self._now() + REST * busy
+
+    def _needs_room(self, entry: Waiting, turn: Turn[Group]) -> bool:
+        fleet, waits = self._view.fleet, self._backlog.get(entry.key) is entry and not entry.under_way
+        return waits and not fleet.reserves_for(turn.group.key) and not group_turns.outdated(fleet, turn)
 
     def make_room_for(self, entry: Waiting, group: Group) -> None:
         """At once, whoever else waits."""

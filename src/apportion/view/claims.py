@@ -17,9 +17,7 @@ from apportion.view.change_log import ChangeLog, Happened
 class Claims:
     """Feeds claims into the fleet, and knows them by name."""
 
-    def __init__(
-        self, fleet: Fleet, changes: ChangeLog, accelerators: Accelerators, assumptions: Assumptions
-    ) -> None:
+    def __init__(self, fleet: Fleet, changes: ChangeLog, accelerators: Accelerators, assumptions: Assumptions) -> None:
         self._fleet = fleet
         self._changes = changes
         self._accelerators = accelerators

@@ -31,6 +31,8 @@ from pocketkube.node_pools import NodePlan
 
 Json = dict[str, Any]
 WORKERS = 16
+KILLED = 137
+TERMINAL = ("Succeeded", "Failed")
 HEARTBEAT_SECONDS = 40.0  # thousands of leases every ten seconds would be most of the load
 
 
@@ -84,7 +86,7 @@ class LightPods:
         if known is None:
             return
         known.stop()
-        if known.record is not None:
+        if known.record is not None and known.record.ip:
             self.site.addresses.give_back(known.record.ip)
 
     async def _work(self, uid: str) -> None:
@@ -93,14 +95,13 @@ class LightPods:
             return
         try:
             if "deletionTimestamp" in each.pod["metadata"]:
-                meta = each.pod["metadata"]
-                await self.site.client.delete(kinds.PODS, meta["name"], namespace=meta["namespace"], uid=uid, grace=0)
-            elif (each.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+                await self._remove(uid, each)
+            elif (each.pod.get("status") or {}).get("phase") in TERMINAL:
                 return
             elif each.record is None:
                 await self._begin(uid, each)
             elif each.due and not each.over:
-                await self._end(each)
+                await self._end(each, _exit_code(each.pod))
         except (errors.NotFound, errors.Conflict):
             return
 
@@ -147,10 +148,17 @@ class LightPods:
             self._pods[uid].due = True
             self._queue.add(uid)
 
-    async def _end(self, each: _LightPod) -> None:
+    async def _remove(self, uid: str, each: _LightPod) -> None:
+        """A Job, which keeps its pods by a finalizer, waits for a terminal phase; nobody else does."""
+        meta = each.pod["metadata"]
+        if meta.get("finalizers") and not each.over and (each.pod.get("status") or {}).get("phase") not in TERMINAL:
+            each.record = each.record or records_of(each.pod, self.site.clock.now())
+            await self._end(each, KILLED)
+        await self.site.client.delete(kinds.PODS, meta["name"], namespace=meta["namespace"], uid=uid, grace=0)
+
+    async def _end(self, each: _LightPod, code: int) -> None:
         assert each.record is not None
         now = self.site.clock.now()
-        code = int((each.pod["metadata"].get("annotations") or {}).get(pod_annotations.SIMULATED_EXIT_CODE, "0"))
         for container in each.record.of(Role.APP, Role.SIDECAR):
             began = container.state.started_at if isinstance(container.state, Running) else now
             reason = "Error" if code else "Completed"
@@ -197,6 +205,10 @@ class LightKubelet:
     async def open_log(self, pod: Json, query: LogOptions) -> AsyncIterator[bytes]:
         del query
         raise api_status.bad_request(f'pod "{pod["metadata"]["name"]}" runs on a light node: there are no logs')
+
+
+def _exit_code(pod: Json) -> int:
+    return int((pod["metadata"].get("annotations") or {}).get(pod_annotations.SIMULATED_EXIT_CODE, "0"))
 
 
 def _length(pod: Json, images: Images) -> float | None:

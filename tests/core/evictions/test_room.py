@@ -10,8 +10,11 @@ from apportion.core.evictions import nominations
 from apportion.core.evictions.disruption_budgets import KnownBudgets
 from apportion.core.evictions.room import Consolidation
 from apportion.core.evictions.running_groups import RunningGroups
+from apportion.core.explanations import messages
 from apportion.core.groups import Subgroup
 from apportion.core.operations import Evict, ObjectKind, ObjectRef, Reserve
+from apportion.core.queues.turns import Turn
+from apportion.core.reasons import Code
 from apportion.core.refusals import Refusal
 from apportion.core.statement import Statement
 from tests.core.evictions.worlds import World, evicted, evictions, kept_places, queue, reserved, uid
@@ -330,3 +333,24 @@ def test_q05_q06_a_place_is_not_kept_by_the_next_leader_while_the_limit_is_used_
     taker = world.request("taker", "a", gpus=1)
     again = nominations.reserve_again(world.fleet, taker, NodeName("n1"), world.policy)
     assert (again is not None) == kept
+
+
+def test_q05_a_reserved_place_is_not_used_above_the_limit_if_others_are_not_evicted_after_all() -> None:
+    """Their plan, made for a third pod, had left room within the limit."""
+    world = World({"n1": 1, "n2": 1, "n3": 1}, [queue("a", limit=2)])
+    victim = world.request("victim", "a", gpus=1)
+    world.run(victim, "n1")
+    world.run(world.request("other", "a", gpus=1), "n2")
+    taker = world.request("taker", "a", gpus=1)
+    world.fleet.set_releasing(victim.uid, releasing=True)
+    kept = nominations.reserve_again(world.fleet, taker, NodeName("n3"), world.policy)
+    assert kept is not None
+    world.fleet.reserve(kept)
+    turn = group_turns.next_turn(world.fleet, [taker])
+    assert isinstance(turn, Turn)
+    assert group_turns.stopped(world.fleet, turn) is None
+    world.fleet.set_releasing(victim.uid, releasing=False)
+    stopped = group_turns.stopped(world.fleet, turn)
+    assert stopped is not None
+    assert stopped.code is Code.OVER_LIMIT
+    assert "2 of 2 GPUs in use, 1 more requested" in messages.of(stopped)

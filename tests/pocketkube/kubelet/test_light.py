@@ -48,6 +48,19 @@ async def test_light_pods_end_as_their_annotations_say(tmp_path: Path) -> None:
         await cluster.until_phase("ends", "Succeeded")
 
 
+async def test_a_pod_of_a_job_that_is_deleted_on_a_light_node_is_replaced_and_goes(tmp_path: Path) -> None:
+    async with embedded(tmp_path, pools=LIGHT) as cluster:
+        await cluster.create(kinds.JOBS, _job("sleep", "1000"))
+        (first,) = await cluster.until_pods("job-name=j", lambda found: _running(found) == 1)
+        await cluster.delete(kinds.PODS, first["metadata"]["name"])
+        await cluster.until_gone(kinds.PODS, first["metadata"]["name"])
+        await cluster.until_pods("job-name=j", lambda found: _running(found) == 1)
+
+
+def _running(pods: list[dict[str, Any]]) -> int:
+    return sum(each["status"].get("phase") == "Running" for each in pods)
+
+
 def test_an_hour_of_work_takes_no_time_on_a_virtual_clock(tmp_path: Path) -> None:
     async def replay() -> float:
         async with embedded(tmp_path, pools=LIGHT, clock=LoopClock()) as cluster:

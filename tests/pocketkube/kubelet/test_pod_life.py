@@ -160,6 +160,20 @@ async def test_deletion_is_graceful_and_leaves_nothing(cluster: RunningCluster) 
     assert not list((root / "var/log/pods").iterdir())
 
 
+async def test_a_pod_that_is_deleted_before_it_is_admitted_has_a_terminal_phase(cluster: RunningCluster) -> None:
+    """Jobs wait for it: they keep their pods by a finalizer until then."""
+    held = pod("p", "sleep", "1000", nodeName="node-1")
+    held["metadata"]["finalizers"] = ["example.com/tracking"]
+    async with node_of(cluster).host.admitting:
+        await cluster.create(kinds.PODS, held)
+        await cluster.delete(kinds.PODS, "p")
+        await asyncio.sleep(0.2)  # the kubelet knows that it is to end
+    done = await cluster.until_phase("p", "Failed")
+    assert not any(each.get("state", {}).get("running") for each in done["status"]["containerStatuses"])
+    await cluster.patch(kinds.PODS, "p", {"metadata": {"finalizers": None}})
+    await cluster.until_gone(kinds.PODS, "p")
+
+
 async def _exists(path: Path) -> bool:
     return path.exists()  # noqa: ASYNC240  a look at a temporary folder
 

@@ -316,6 +316,21 @@ async def test_q05_who_is_evicted_because_of_a_limit_is_evicted_before_the_other
         assert set(life.evicted) == {"low"}
 
 
+async def test_q05_who_is_evicted_because_of_a_limit_need_not_be_on_the_node_of_the_other_pod(
+    wiped: ApiCluster,
+) -> None:
+    cluster = wiped
+    await queue(cluster, "b", quota=0, limit=1)
+    for node in ("n1", "n2"):
+        await gpu_node(cluster, node, 1)
+    await running(cluster, "low", "b", "n1")
+    life = Life(cluster)
+    async with life.going_on(), scheduling(cluster):
+        await gpu_pod(cluster, "high", "b", priority=75, selector={"kubernetes.io/hostname": "n2"})
+        assert await cluster.bound("high", within=10) == {"high": "n2"}
+        assert set(life.evicted) == {"low"}
+
+
 async def test_q06_the_place_of_a_pod_that_is_deleted_while_it_is_bound_elsewhere_is_free_again(
     wiped: ApiCluster,
 ) -> None:

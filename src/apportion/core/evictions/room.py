@@ -6,7 +6,7 @@ Nobody is evicted before the whole group has a place, and not before these place
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
 
@@ -90,16 +90,15 @@ def _takes(fleet: Fleet, shares: Shares, taker: Taker, running: RunningGroups) -
 
 
 def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterator[Operation]:
-    gone: dict[NodeName, list[PodUID]] = {}
-    for pod in plan.evicted:
-        gone.setdefault(pod.node, []).append(pod.uid)
-    places = [Reserve(pod, _reservation(fleet, pod, place, group.key, gone)) for pod, place in plan.placements]
+    evicted = [pod.uid for pod in plan.evicted]  # on other nodes too: a limit may stop the group until they are gone
+    places = [Reserve(pod, _reservation(fleet, pod, place, group.key, evicted)) for pod, place in plan.placements]
     yield from places
     written = tuple(each.confirmed_by for each in places)
     if plan.moves:
         moved = tuple(pod.request for pod, _ in plan.moves)
         kept = tuple(
-            _reservation(fleet, pod.request, place, successor_key(pod.request), gone) for pod, place in plan.moves
+            _reservation(fleet, pod.request, place, successor_key(pod.request), _evicted_from(place.node, plan))
+            for pod, place in plan.moves
         )
         keep = KeepPlaces(group.members[0], moved, kept, after=written)
         written += (keep.confirmed_by,)
@@ -110,11 +109,14 @@ def _operations(fleet: Fleet, group: Group, plan: Plan, rules: Rules) -> Iterato
         yield Evict(pod.request, pod.node, reasons.said(pod, next_nodes.get(pod.uid)), written)
 
 
+def _evicted_from(node: NodeName, plan: Plan) -> list[PodUID]:
+    return [pod.uid for pod in plan.evicted if pod.node == node]
+
+
 def _reservation(
-    fleet: Fleet, request: Request, place: NodePlacement, owner: str, gone: dict[NodeName, list[PodUID]]
+    fleet: Fleet, request: Request, place: NodePlacement, owner: str, evicted: Sequence[PodUID]
 ) -> Reservation:
     node = fleet.nodes[place.node]
-    evicted = gone.get(place.node, [])
     return Reservation(
         key=reservation_key(request, owner),
         node=place.node,

@@ -159,24 +159,27 @@ class PodWorker:
         """One pod at a time: devices first, then everything else, as a kubelet does it."""
         rejection: admission.Rejection | None = None
         async with self._host.admitting:
-            if self._ending:
-                return False
-            try:
-                await self._host.devices.allocate(self._object)
-                others = [pod for pod in self._host.active() if pod["metadata"]["uid"] != self.uid]
-                rejection = admission.check(self._object, self._host.node(), others)
-            except AllocationError as error:
-                rejection = admission.unexpected(error)
-            except msgspec.ValidationError as error:
-                rejection = admission.Rejection("UnexpectedAdmissionError", str(error))
-            if rejection is not None:
-                self.finished = True
-        if rejection is None:
-            return True
-        self._warn(rejection.reason, rejection.message)
-        text = status.rejected_status(rejection.reason, rejection.message, self._object, self._host.clock.now())
-        await self._patch_status(text)
-        return False
+            ending = self._ending
+            if not ending:
+                rejection = await self._rejection()
+            self.finished = ending or rejection is not None
+        if ending:
+            await self._publish(final=True)  # its Job waits for a terminal phase, though it never starts
+        elif rejection is not None:
+            self._warn(rejection.reason, rejection.message)
+            text = status.rejected_status(rejection.reason, rejection.message, self._object, self._host.clock.now())
+            await self._patch_status(text)
+        return not self.finished
+
+    async def _rejection(self) -> admission.Rejection | None:
+        try:
+            await self._host.devices.allocate(self._object)
+            others = [pod for pod in self._host.active() if pod["metadata"]["uid"] != self.uid]
+            return admission.check(self._object, self._host.node(), others)
+        except AllocationError as error:
+            return admission.unexpected(error)
+        except msgspec.ValidationError as error:
+            return admission.Rejection("UnexpectedAdmissionError", str(error))
 
     async def _set_up(self) -> bool:
         """Volumes, tried until they can be set up or the pod is to end; then an address."""
