@@ -279,6 +279,7 @@ class Cycles:
         elif outcome is None:
             self._explanations.add(entry, group)
         elif outcome.code in _EXPLAINED:
+            self._reservations.give_up(entry.key)
             self._explanations.add(entry, group, outcome)
         else:
             self._refuse(entry, outcome)

@@ -331,6 +331,35 @@ async def test_q05_who_is_evicted_because_of_a_limit_need_not_be_on_the_node_of_
         assert set(life.evicted) == {"low"}
 
 
+async def test_q05_a_place_that_the_limit_does_not_allow_any_more_is_given_up(wiped: ApiCluster) -> None:
+    """The limit is reduced while the place is being freed."""
+    cluster = wiped
+    await queue(cluster, "b", quota=1, limit=2)
+    await queue(cluster, "c", quota=1)
+    for node in ("n1", "n2"):
+        await gpu_node(cluster, node, 1)
+    await running(cluster, "low", "b", "n1")
+    await running(cluster, "firm", "b", "n2", priority=100)
+    life = Life(cluster, keep=("low",))
+    on_n1 = {"kubernetes.io/hostname": "n1"}
+
+    async def nominated() -> bool:
+        return (await cluster.get("high")).status.nominated_node_name == "n1"
+
+    async def stopped() -> bool:
+        return "queue b would exceed its limit" in await cluster.waits("high")
+
+    async with life.going_on(), scheduling(cluster):
+        await gpu_pod(cluster, "high", "b", priority=75, selector=on_n1)
+        await until(nominated)
+        await cluster.client.patch(kinds.QUEUES, "b", {"spec": {"resources": {"gpu": {"limit": 1}}}})
+        await until(stopped)
+        await gpu_pod(cluster, "other", "c", selector=on_n1)
+        life.keep = ()
+        assert await cluster.bound("other", within=10) == {"other": "n1"}
+        assert not (await cluster.get("high")).spec.node_name
+
+
 async def test_q06_the_place_of_a_pod_that_is_deleted_while_it_is_bound_elsewhere_is_free_again(
     wiped: ApiCluster,
 ) -> None:
