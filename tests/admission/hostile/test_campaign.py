@@ -44,7 +44,7 @@ def webhook(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, Path
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in ("greedy", names.DAS_NAMESPACE)
         ]
         for entry in [*crds.crds(), *spaces, *wanted]:
-            cluster.kubectl("apply", "-f", "-", input=json.dumps(entry))
+            cluster.api.create(PATHS[entry["kind"]], entry)
         log = tmp_path / "webhook.log"
         command = [sys.executable, "-m", "tests.admission.fallback.killable_webhook", "--listen", "127.0.0.1:0"]
         with log.open("wb") as output:
@@ -67,6 +67,11 @@ def webhook(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, Path
 
 
 WEBHOOKS = "MutatingWebhookConfiguration"
+PATHS = {
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "Namespace": "/api/v1/namespaces",
+    WEBHOOKS: "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+}
 
 
 def ready_port(log: Path) -> int | None:
