@@ -79,15 +79,23 @@ class SharingCluster:
         return await self.get(name, namespace)
 
     async def request(
-        self, pod: Pod, device: str | Sequence[str], *, groups: Sequence[str] = (), node: str = "n1"
+        self,
+        pod: Pod,
+        device: str | Sequence[str],
+        *,
+        groups: Sequence[str] = (),
+        node: str = "n1",
+        owner: Pod | None = None,
     ) -> list[str]:
-        """What the scheduler writes: new groups, unless those are given that the pod is to join."""
+        """What the scheduler writes: new groups, unless those are given that the pod is to join.
+
+        It belongs to the pod, and goes with it, unless another `owner` is given."""
         devices = [device] if isinstance(device, str) else list(device)
         named = list(groups) or [new_group(pod.uid, NodeName(node), DeviceUUID(each)) for each in devices]
         meta = pod.metadata
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": (owner or pod).uid}
         body = {
-            "metadata": {"name": meta.name, "namespace": meta.namespace, "ownerReferences": [owner]},
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "ownerReferences": [reference]},
             "spec": {
                 "podName": meta.name,
                 "podUID": meta.uid,
@@ -249,3 +257,20 @@ async def binding(
     client = Client(wire or cluster.api.wire(), timeout=5)
     async with background(main.run(Settings(probes="127.0.0.1:0", **options), client)) as task:
         yield task
+
+
+async def bound_or_failed(cluster: SharingCluster, name: str) -> bool:
+    """True: bound. False: its request failed or was withdrawn, and after a look at the pod it is not bound."""
+
+    async def decided() -> str | None:
+        if (await cluster.get(name)).spec.node_name:
+            return "bound"
+        try:
+            request = await cluster.client.get(kinds.BIND_REQUESTS, name, namespace="default", into=BindRequest)
+        except errors.NotFound:
+            return "gone"
+        return "failed" if request.failed else None
+
+    if await until(decided) == "bound":
+        return True
+    return bool((await cluster.get(name)).spec.node_name)

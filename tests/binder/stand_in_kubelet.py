@@ -39,6 +39,7 @@ class StandInKubelet:
         self.seen: dict[str, dict[str, str]] = {}  # uid of a pod with a share -> its environment
         self.silent: set[str] = set()  # nodes whose kubelet does nothing about reservations
         self.rejecting: set[str] = set()  # nodes whose kubelet rejects reservations
+        self.divides_gpus = False  # a GPU that is listed twice can be handed out twice
         self.takes_turns = False  # a GPU that was handed out is the last to be handed out again
         self.ending_seconds = 0.0  # from deletion to the end of a reservation
         self.reservations_may_vanish = False
@@ -77,7 +78,7 @@ class StandInKubelet:
         gpu = self.held.pop(pod.uid, None)
         self.running.pop(pod.uid, None)
         users = [uid for uid, gpus in self.running.items() if gpu in gpus]
-        if gpu and users and not self.reservations_may_vanish:
+        if gpu and users and gpu not in self.held.values() and not self.reservations_may_vanish:
             self.problems.append(f"reservation {pod.metadata.name} of {gpu} ended while {users} ran on it")
 
     async def _reconcile(self, key: Key) -> float | None:
@@ -103,7 +104,7 @@ class StandInKubelet:
         if node in self.silent or pod.metadata.annotations.get(names.RESERVED_GPU):
             return
         if pod.uid not in self.held:
-            free = [gpu for gpu in self.devices[node] if gpu not in self.held.values()]
+            free = self._free(node)
             if node in self.rejecting or not free:
                 await self._status(pod, phase="Failed", reason="UnexpectedAdmissionError", message="Allocate failed")
                 return
@@ -114,6 +115,12 @@ class StandInKubelet:
         await self._status(pod, phase="Running", startTime=clock.timestamp())
         patch = {"metadata": {"uid": pod.uid, "annotations": {names.RESERVED_GPU: self.held[pod.uid]}}}
         await self._client.patch(kinds.PODS, pod.metadata.name, patch, namespace=RESERVATIONS)
+
+    def _free(self, node: str) -> list[str]:
+        held = list(self.held.values())
+        if self.divides_gpus:
+            return self.devices[node][sum(gpu in self.devices[node] for gpu in held) :]
+        return [gpu for gpu in self.devices[node] if gpu not in held]
 
     async def _start(self, pod: Pod) -> float | None:
         share = read_share(pod)

@@ -14,7 +14,7 @@ from apportion.apis import kinds
 from apportion.apis.custom_resources.bind_requests import BindRequest
 from apportion.cluster import errors
 from apportion.cluster.transport import HttpRequest, Response
-from tests.binder.cluster import OTHER, SharingCluster, binding
+from tests.binder.cluster import OTHER, SharingCluster, binding, bound_or_failed
 from tests.binder.stand_in_kubelet import RESERVATIONS
 from tests.scheduler.cluster import until
 
@@ -108,23 +108,6 @@ async def test_g11_two_binders_that_both_lead_sell_nothing_twice(shared: Sharing
             assert not shared.kubelet.problems, shared.kubelet.problems
 
 
-async def bound_or_failed(cluster: SharingCluster, name: str) -> bool:
-    """True: bound. False: its request failed or was withdrawn, and after a look at the pod it is not bound."""
-
-    async def decided() -> str | None:
-        if (await cluster.get(name)).spec.node_name:
-            return "bound"
-        try:
-            request = await cluster.client.get(kinds.BIND_REQUESTS, name, namespace="default", into=BindRequest)
-        except errors.NotFound:
-            return "gone"
-        return "failed" if request.failed else None
-
-    if await until(decided) == "bound":
-        return True
-    return bool((await cluster.get(name)).spec.node_name)
-
-
 @pytest.mark.timeout(300)
 async def test_g11_reservations_deleted_by_hand_while_pods_are_bound(embedded: SharingCluster) -> None:
     chance = dice()
@@ -156,6 +139,7 @@ async def test_g11_reservations_deleted_by_hand_while_pods_are_bound(embedded: S
             return True
 
         await until(settled, within=90)
+        assert not embedded.kubelet.problems, embedded.kubelet.problems
         for number in range(8):
             await embedded.delete(f"p{number}")
         await embedded.empty()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.das_operator import DASOperator
 from apportion.apis.pods import Pod
 from apportion.apis.shared_gpus import encode_sharers, reservation_name, sharers_of
-from tests.binder.cluster import KAI, SharingCluster, binding
+from apportion.binder import reservations
+from tests.binder.cluster import KAI, MIB, SharingCluster, binding, bound_or_failed
 from tests.binder.stand_in_kubelet import RESERVATIONS
 from tests.builders import pods
 from tests.scheduler.cluster import until
@@ -77,6 +80,55 @@ async def test_g05_a_reservation_lost_while_nobody_led_is_made_again(embedded: S
     async with binding(embedded):
         await another(embedded, first, sharers=2)
         await embedded.check()
+
+
+async def test_g05_g11_a_gpu_in_use_is_held_again_before_the_next_one_is_shared(shared: SharingCluster) -> None:
+    """The kubelet gives the first free GPU to whichever reservation comes first."""
+    gpus = await shared.node()
+    async with binding(shared):
+        await shared.request(await shared.pod("a", memory=MIB - 1000), gpus[0])
+        await shared.running("a")
+    await shared.end_lease()
+    await remove(shared, (await shared.reservations())[0])
+    await shared.request(await shared.pod("b", memory=MIB - 1000), gpus[1])
+    async with binding(shared):
+        await shared.running("b")
+        await shared.check()
+
+
+@pytest.mark.parametrize("reported", [True, False])
+async def test_g04_g05_a_gpu_on_which_pods_of_another_group_run_is_not_shared(
+    shared: SharingCluster, *, reported: bool
+) -> None:
+    """The reservation of these pods came back on another GPU, so the kubelet hands theirs out again."""
+    gpus = await shared.node(reported=reported, label="" if reported else str(MIB))
+    async with binding(shared):
+        await shared.request(await shared.pod("a", memory=MIB - 1000), gpus[0])
+        await shared.running("a")
+        shared.kubelet.devices["n1"].reverse()
+        first = await shared.one_reservation(sharers=1)
+        await remove(shared, first)
+        await another(shared, first, sharers=1)
+        await shared.request(await shared.pod("b", memory=MIB - 1000), gpus[1])
+        assert "pods of another group run on GPU" in await shared.failed("b")
+        await shared.one_reservation(sharers=1)
+        assert not shared.kubelet.problems, shared.kubelet.problems
+        await shared.delete("a")
+        await shared.withdraw("b")
+        await shared.request(await shared.get("b"), gpus[1])
+        await shared.running("b")
+
+
+async def test_g10_a_gpu_that_the_device_plugin_hands_out_twice_is_shared_by_one_group(shared: SharingCluster) -> None:
+    gpus = await shared.node(reported=False, label=str(MIB))
+    shared.kubelet.devices["n1"] = shared.kubelet.devices["n1"][:1] * 2
+    shared.kubelet.divides_gpus = True
+    async with binding(shared):
+        for name, gpu in zip("ab", gpus, strict=True):
+            await shared.request(await shared.pod(name, memory=MIB - 1000), gpu)
+        results = [await bound_or_failed(shared, name) for name in "ab"]
+        assert sorted(results) == [False, True]
+        assert not shared.kubelet.problems, shared.kubelet.problems
 
 
 async def test_g05_a_group_whose_reservation_came_back_on_another_gpu_takes_no_pods(embedded: SharingCluster) -> None:
@@ -225,6 +277,21 @@ async def test_g05_a_sharer_that_succeeded_is_taken_off_at_once(embedded: Sharin
         await embedded.request(await embedded.pod("c", fraction="0.75"), gpus[0], groups=groups)
         await embedded.running("c")
         await embedded.check()
+
+
+async def test_g05_the_end_of_a_sharer_that_lost_its_label_is_found(
+    shared: SharingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "UNSEEN_SECONDS", 0.2)
+    gpus = await shared.node()
+    async with binding(shared):
+        await shared.request(await shared.pod("a"), gpus[0])
+        await shared.running("a")
+        removed = {"labels": {names.GPU_GROUP_LABEL: None}, "annotations": {names.SHARED_GPUS: None}}
+        await shared.client.patch(kinds.PODS, "a", {"metadata": removed}, namespace="default")
+        await shared.one_reservation(sharers=1)
+        await shared.delete("a")
+        await shared.empty()
 
 
 async def test_g05_a_request_that_the_scheduler_withdraws_frees_the_share(embedded: SharingCluster) -> None:

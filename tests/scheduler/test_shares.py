@@ -282,6 +282,18 @@ async def test_g10_a_node_that_hides_the_memory_of_its_gpus_takes_fractions_only
         await sharing.bound("b")
 
 
+@pytest.mark.parametrize("labels", [{names.GPU_REPLICAS_LABEL: "2"}, {names.GPU_PRODUCT_LABEL: "Tesla-T4-SHARED"}])
+async def test_g10_a_node_whose_device_plugin_divides_gpus_itself_takes_no_shares(
+    sharing: ApiCluster, labels: dict[str, str]
+) -> None:
+    await plain_node(sharing, "divided", {names.GPU_MEMORY_LABEL: "16000", **labels})
+    async with scheduling(sharing), binding(sharing):
+        await sharing.pod("a", **share(fraction="0.5"))
+        assert "no GPU that takes shares" in await sharing.waits("a")
+        await sharing.pod("whole", limits={GPU: "1"})
+        await sharing.bound("whole")
+
+
 async def test_g12_a_node_whose_runtime_ignores_the_variable_takes_no_shares(sharing: ApiCluster) -> None:
     await shared_node(sharing)
     report = await sharing.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)

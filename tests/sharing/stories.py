@@ -10,9 +10,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from apportion.apis import kinds
 from apportion.apis.shared_gpus import sharers_of
 from apportion.cluster import errors
 from tests.binder.cluster import MIB, OTHER, SharingCluster
+from tests.binder.stand_in_kubelet import RESERVATIONS
+from tests.builders import accelerators
 from tests.scheduler.cluster import until
 from tests.sharing.planes import nothing_left, switch_on
 
@@ -93,12 +96,32 @@ async def only_one_is_left(cluster: SharingCluster) -> None:
     await cluster.one_reservation(sharers=1)
 
 
+async def lost(cluster: SharingCluster) -> None:
+    cluster.kubelet.reservations_may_vanish = True
+    await cluster.pod("a", memory=MIB - 1000)
+
+
+async def held_again(cluster: SharingCluster) -> None:
+    """Once the first pod runs, its reservation is deleted by hand, and a pod comes that needs another GPU."""
+    await cluster.running("a")
+    try:
+        await cluster.get("c")
+    except errors.NotFound:
+        for reservation in await cluster.reservations():
+            with suppress(errors.NotFound):
+                await cluster.client.delete(kinds.PODS, reservation.metadata.name, namespace=RESERVATIONS, grace=0)
+        await cluster.pod("c", memory=MIB - 1000)
+    await cluster.running("c")
+    await until(lambda: sharers_listed(cluster, 2))
+
+
 STORIES = {
     "first sharer": Story(first, first_runs),
     "join": Story(join, all_joined),
     "several devices": Story(several, on_several),
     "wrong device": Story(wrong_device, all_have_room),
     "sharer gone before bind": Story(gone, only_one_is_left),
+    "lost reservation": Story(lost, held_again),
 }
 
 
@@ -121,7 +144,8 @@ async def reset(cluster: SharingCluster) -> None:
     """For the next story on the same cluster; no plane may be running."""
     cluster.kubelet.silent.clear()
     cluster.kubelet.takes_turns = False
-    cluster.kubelet.devices[NODE] = list(cluster.gpus[NODE])
+    cluster.kubelet.reservations_may_vanish = False
+    cluster.kubelet.devices[NODE].sort(key=accelerators.uuids(NODE, len(MEMORY)).index)
     await cluster.clear()
     await cluster.api.end_lease()
     await switch_on(cluster)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from apportion.cluster import errors
-from tests.binder.cluster import SharingCluster, binding
+from tests.binder.cluster import MIB, SharingCluster, binding
 from tests.scheduler.cluster import Fault, scheduling
-from tests.scheduler.cut_connections import Proxy, cuts_of
+from tests.scheduler.cut_connections import FULL, Proxy, cuts_of
 from tests.sharing.observer import ShareObserver
 from tests.sharing.stories import MEMORY, NODE, STORIES, Story, end, reset
 
@@ -85,8 +85,21 @@ async def until_death(proxy: Proxy, story: Any) -> bool:
 async def test_g11_killed_at_every_call_scheduler_and_binder_lose_and_oversell_nothing(
     shared: SharingCluster, name: str, victim: str
 ) -> None:
-    story = STORIES[name]
     await shared.node(NODE, gpus=len(MEMORY), memory=MEMORY)
+    await killed_at_every_call(shared, name, victim)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("victim", PLANES)
+@pytest.mark.parametrize("name", [name for name in STORIES if name != "wrong device"] if FULL else ["join"])
+async def test_g11_g10_nor_do_they_on_nodes_without_an_agent(shared: SharingCluster, name: str, victim: str) -> None:
+    await shared.node(NODE, gpus=len(MEMORY), reported=False, label=str(MIB))
+    await killed_at_every_call(shared, name, victim)
+
+
+async def killed_at_every_call(shared: SharingCluster, name: str, victim: str) -> None:
+    story = STORIES[name]
     await reset(shared)
     async with ShareObserver(shared.client, shared.kubelet.memory).watching() as observer:
         calls = await told_once(shared, story, victim)

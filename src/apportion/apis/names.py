@@ -65,6 +65,7 @@ GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 GPU_PRESENT_LABEL = "nvidia.com/gpu.present"
 GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
+GPU_REPLICAS_LABEL = "nvidia.com/gpu.replicas"  # how often NVIDIA's device plugin lists each GPU (time-slicing, MPS)
 MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
 SIMULATED_POOL_LABEL = "run.ai/simulated-gpu-node-pool"
 MIG_CONFIG_STATE_LABEL = "nvidia.com/mig.config.state"

@@ -25,7 +25,7 @@ from apportion.binder.config_maps import ConfigMaps, content
 from apportion.binder.events import Reports
 from apportion.binder.group_labels import GroupLabels
 from apportion.binder.informers import Informers
-from apportion.binder.joining import Attempt, Held, Joining, Waits, Wanted
+from apportion.binder.joining import LOOK_AGAIN_SECONDS, Attempt, Held, Joining, Waits, Wanted
 from apportion.binder.leased_writes import LeasedWrites
 from apportion.binder.patience import Patience
 from apportion.binder.refusals import REFUSED_BY_SERVER, CannotBind, NotWanted
@@ -137,7 +137,7 @@ class Binding:
         if left <= 0:
             raise CannotBind(f"{why} after {self._config.allocation_seconds:.0f} s")
         log.debug("pod %s/%s waits: %s", request.metadata.namespace, request.spec.pod_name, why)
-        return left
+        return min(left, LOOK_AGAIN_SECONDS) if any(wait.unseen for wait in waits) else left
 
     async def _write(self, request: BindRequest, attempt: Attempt, share: Share, held: Sequence[Held]) -> None:
         spec, pod = request.spec, attempt.pod

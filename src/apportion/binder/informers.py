@@ -10,17 +10,17 @@ from apportion.apis.custom_resources.accelerators import NodeAccelerator
 from apportion.apis.custom_resources.bind_requests import BindRequest
 from apportion.apis.custom_resources.das_operator import DASOperator
 from apportion.apis.custom_resources.kai_config import Config
-from apportion.apis.identities import PodUID
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.installation import Installation
 from apportion.apis.meta import Bare
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
-from apportion.apis.shared_gpus import groups_of
+from apportion.apis.shared_gpus import groups_of, shared_gpus_of
 from apportion.cluster.client import Client
 from apportion.cluster.informer import Informer
 from apportion.cluster.optional_informers import OptionalInformer
 
-BY_GROUP, BY_UID = "group", "uid"
+BY_GROUP, BY_UID, BY_GPU, BY_NODE = "group", "uid", "gpu", "node"
 
 
 class Informers:
@@ -39,7 +39,12 @@ class Informers:
             kinds.PODS,
             into=Pod,
             labels=names.GPU_GROUP_LABEL,
-            indexes={BY_GROUP: lambda pod: groups_of(pod.metadata), BY_UID: lambda pod: (pod.metadata.uid,)},
+            indexes={
+                BY_GROUP: lambda pod: groups_of(pod.metadata),
+                BY_UID: lambda pod: (pod.metadata.uid,),
+                BY_GPU: lambda pod: {gpu.uuid or gpu.device for gpu in shared_gpus_of(pod.metadata)},
+                BY_NODE: lambda pod: (pod.spec.node_name,),
+            },
         )
         self.unbound = Informer(client, kinds.PODS, into=Pod, fields="spec.nodeName=")
         self.nodes = Informer(client, kinds.NODES, into=Node)
@@ -76,6 +81,15 @@ class Informers:
     def sharers(self, group: str) -> list[Pod]:
         """The pods with the label of a shared GPU, bound or not."""
         return [pod for pod in self.pods.indexed(BY_GROUP, group) if not self.is_reservation(pod)]
+
+    def sharers_on(self, node: NodeName) -> list[Pod]:
+        """The pods with the label of a shared GPU that are bound to a node and have not ended."""
+        found = self.pods.indexed(BY_NODE, node)
+        return [pod for pod in found if not pod.terminal and not self.is_reservation(pod)]
+
+    def running_on(self, gpu: DeviceUUID, node: NodeName) -> list[Pod]:
+        """The pods that share a GPU of a node, by what is written on them."""
+        return [pod for pod in self.pods.indexed(BY_GPU, gpu) if pod.spec.node_name == node and not pod.terminal]
 
     def pod(self, uid: PodUID) -> Pod | None:
         return next(iter(self.pods.indexed(BY_UID, uid)), None)

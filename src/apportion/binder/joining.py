@@ -22,6 +22,7 @@ from apportion.apis.pods import Pod
 from apportion.apis.shared_gpus import Sharer, groups_of, reservation_name, sharers_of
 from apportion.apis.shares import decimal
 from apportion.binder.device_memory import DeviceMemories
+from apportion.binder.gpu_users import GpuUsers
 from apportion.binder.informers import Informers
 from apportion.binder.refusals import REFUSED_BY_SERVER, CannotBind
 from apportion.binder.reservation_store import ReservationStore, held_gpu, planned_gpu
@@ -33,6 +34,7 @@ from apportion.core import shared_device
 from apportion.core.shared_device import Refused
 
 ATTEMPTS = 5
+LOOK_AGAIN_SECONDS = 0.2
 REMEMBERED_GROUPS = 20_000
 
 
@@ -73,10 +75,11 @@ class Held:
 
 @dataclass(frozen=True)
 class Waits:
-    """Not yet, and until when: `key` has a deadline."""
+    """Not yet, and until when: `key` has a deadline. What is waited for may happen `unseen`: then look again."""
 
     key: Hashable
     why: str
+    unseen: bool = False
 
 
 class Joining:
@@ -89,12 +92,14 @@ class Joining:
         running: RunningSharers,
         memories: DeviceMemories,
         states: SharerStates,
+        users: GpuUsers,
     ) -> None:
         self._informers = informers
         self._store = store
         self._running = running
         self._memories = memories
         self._states = states
+        self._users = users
         self._known_groups: OrderedDict[str, None] = OrderedDict()
         self._answers: dict[str, Pod] = {}  # by group: a reservation as we wrote it, until the informer has seen that
         informers.pods.on_change(self._pod_changed)
@@ -132,7 +137,7 @@ class Joining:
         if wanted.uid in sharers_of(known.metadata) and wanted.group not in attempt.added_to:
             return None
         try:
-            return self._held(await self._add(known, wanted, attempt), wanted)
+            return await self._hold(await self._add(known, wanted, attempt), wanted)
         except (errors.Conflict, errors.NotFound, CannotBind):
             return None
 
@@ -141,13 +146,24 @@ class Joining:
         if isinstance(reservation, Waits):
             return reservation
         if reservation is None:
+            lost = self._lost_reservation(wanted)
+            if lost is not None:
+                return lost
             reservation = await self._create(wanted, attempt)
         else:
             meta = reservation.metadata
             if meta.deleting:
                 return Waits(("deleted", meta.uid), f"GPU reservation {meta.name} is terminating")
             reservation = await self._add(reservation, wanted, attempt)
-        return self._held(reservation, wanted)
+        return await self._hold(reservation, wanted)
+
+    def _lost_reservation(self, wanted: Wanted) -> Waits | None:
+        """GPUs in use that nobody holds are held again first: the kubelet would give them to a new reservation."""
+        lost = [group for group in self._running.without_reservation(wanted.node) if group != wanted.group]
+        if not lost:
+            return None
+        why = f"the GPU reservation of group {lost[0]} on node {wanted.node} was lost, and there is no new one"
+        return Waits(("lost", lost[0]), why, unseen=True)
 
     async def _current(self, wanted: Wanted) -> Pod | Waits | None:
         seen = [pod for pod in self._informers.reservations(wanted.group) if not pod.metadata.deleting]
@@ -207,9 +223,18 @@ class Joining:
         except CannotBind:  # pods that have ended leave with the same write
             sharers = await self._without_ended(sharers, wanted)
             self._check_fit(wanted, sharers, held)
-        changed = await self._store.set_sharers(reservation, {**sharers, wanted.uid: wanted.sharer})
+        try:
+            changed = await self._store.set_sharers(reservation, {**sharers, wanted.uid: wanted.sharer})
+        except REFUSED_BY_SERVER as error:
+            raise CannotBind(f"the pod cannot be added to GPU reservation {meta.name}: {error}") from error
         attempt.added_to.add(wanted.group)
         return self._written(wanted.group, changed)
+
+    async def _hold(self, reservation: Pod, wanted: Wanted) -> Held | Waits:
+        held = self._held(reservation, wanted)
+        if isinstance(held, Held):
+            await self._users.claim(held.uuid, wanted.node, wanted.group, wanted.uid)
+        return held
 
     def _held(self, reservation: Pod, wanted: Wanted) -> Held | Waits:
         name, uid = reservation.metadata.name, reservation.metadata.uid

@@ -13,6 +13,7 @@ from apportion.binder.binding import Binding, Key
 from apportion.binder.config_maps import ConfigMaps
 from apportion.binder.device_memory import DeviceMemories
 from apportion.binder.events import Reports
+from apportion.binder.gpu_users import GpuUsers
 from apportion.binder.group_labels import GroupLabels
 from apportion.binder.informers import BY_GROUP, Informers
 from apportion.binder.joining import Joining
@@ -52,7 +53,7 @@ class Leader:
             client,
             writes,
             informers,
-            joining=Joining(informers, store, running, memories, states),
+            joining=Joining(informers, store, running, memories, states, GpuUsers(client, informers)),
             config_maps=config_maps,
             labels=labels,
             config=config,

@@ -11,7 +11,7 @@ import logging
 
 from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.pods import Pod
-from apportion.apis.shared_gpus import Sharer, reservation_name, shared_gpus_of, sharers_of
+from apportion.apis.shared_gpus import Sharer, groups_of, reservation_name, shared_gpus_of, sharers_of
 from apportion.binder import metrics
 from apportion.binder.events import Reports
 from apportion.binder.group_labels import GroupLabels
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 SOON_SECONDS = 0.1
 LOOK_AGAIN_SECONDS = 1.0
+UNSEEN_SECONDS = 30.0  # for sharers without the label of the group, whose end no informer tells
 Sharers = dict[PodUID, Sharer]
 
 
@@ -97,7 +98,7 @@ class Reservations:
         if held:
             self._backoff.succeeded(group)
             self._compare(group, reservation, held)
-        return left or None
+        return left or (UNSEEN_SECONDS if any(self._informers.pod(uid) is None for uid in kept) else None)
 
     async def _end(self, reservation: Pod, listed: Sharers) -> float | None:
         """Nobody needs it. One of another program, whose first pod may not be there yet, is given some time."""
@@ -105,7 +106,7 @@ class Reservations:
         if left > 0:
             return left
         ended = ", ".join(sorted(f"{sharer.namespace}/{sharer.name}" for sharer in listed.values()))
-        await self._delete(reservation, f"no pod shares GPU {held_gpu(reservation) or 'yet'} any more ({ended})")
+        await self._delete(reservation, f"no pod shares {_gpu(reservation)} any more ({ended})")
         return None
 
     async def _replace(self, group: str, reservation: Pod, binding: bool) -> float | None:  # noqa: FBT001
@@ -205,8 +206,15 @@ class Reservations:
             self._deleted.add(reservation.metadata.uid)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and self._informers.is_reservation(new):
+            self._patience.forget(*(("lost", group) for group in groups_of(new.metadata)))
         if new is None and old is not None:
             uid = old.metadata.uid
             self._told.discard(uid)
             self._deleted.discard(uid)
             self._patience.forget(*((what, uid) for what in ("device", "deleted", "full", "unused", "doubled")))
+
+
+def _gpu(reservation: Pod) -> str:
+    held = held_gpu(reservation)
+    return f"GPU {held}" if held else "its GPU"

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from apportion.apis import names
 from apportion.apis.errors import InputError
-from apportion.apis.identities import DeviceUUID, PodUID
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID
 from apportion.apis.kinds import PODS
 from apportion.apis.pods import Pod
-from apportion.apis.shared_gpus import Sharer, shared_gpus_of
+from apportion.apis.shared_gpus import Sharer, groups_of, shared_gpus_of
 from apportion.apis.shares import read_share
 from apportion.binder.informers import Informers
 from apportion.cluster.client import Client
@@ -36,6 +36,14 @@ class RunningSharers:
             listing = await self._client.list(PODS, labels=selector, into=Pod)
             found |= {pod.metadata.uid: pod for pod in listing.items if not self._informers.is_reservation(pod)}
         return [pod for pod in found.values() if runs_on(pod, group)]
+
+    def without_reservation(self, node: NodeName) -> list[str]:
+        """The groups of running pods whose GPU nobody holds: the kubelet of the node can hand it out again."""
+        lost: set[str] = set()
+        for pod in self._informers.sharers_on(node):
+            unheld = [group for group in groups_of(pod.metadata) if not self._informers.reservations(group)]
+            lost.update(group for group in unheld if runs_on(pod, group))
+        return sorted(lost)
 
     def gpus(self, group: str) -> set[DeviceUUID]:
         """The UUIDs of the GPUs that running pods of the group have: one, if all is well."""
