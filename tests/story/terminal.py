@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +17,9 @@ EXAMPLE = binaries.ROOT / "examples" / "mig-fallback"
 
 
 class Terminal:
-    def __init__(self, folder: Path, home: Path) -> None:
+    """With `kubeconfig` its kubectl talks to that cluster, in `namespace`."""
+
+    def __init__(self, folder: Path, home: Path, *, kubeconfig: Path | None = None, namespace: str = "default") -> None:
         self.folder = folder
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
@@ -27,6 +30,9 @@ class Terminal:
             "KUBERC": "off",
             "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
         }
+        if kubeconfig is not None:
+            self._environment["KUBECONFIG"] = shutil.copy(kubeconfig, home / "kubeconfig")
+            self.run(f"kubectl config set-context --current --namespace={namespace}")
 
     def run(self, commands: str, *, timeout: float = 240, code: int = 0) -> str:
         """What the commands print, both streams together; the first one that fails ends them."""
