@@ -1,4 +1,4 @@
-"""GPU memory of pods: who uses it, and the report of pods above their share (G06, R03)."""
+"""GPU memory of pods: who uses it, the report of pods above their share, and what `top` reads (G06, R03, X05)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def nobody(pid: int) -> PodUID | None:
     return None
 
 
-def used(users: list[GpuUser], processes: list[Process], pod_of: Any = nobody) -> list[tuple[str, str, int, bool]]:
+def used(
+    users: list[GpuUser], processes: list[Process], pod_of: Any = nobody
+) -> list[tuple[str, str, int | None, bool]]:
     return [
         (use.pod.name, use.device, use.used_mib, use.exceeds) for use in memory_use.of_pods(users, processes, pod_of)
     ]
@@ -52,6 +54,17 @@ def test_g06_a_process_that_nobody_knows_counts_for_the_only_user_of_a_device() 
 def test_g06_a_pod_exceeds_its_share_only_above_it_and_never_a_device_of_its_own() -> None:
     processes = [Process(0, DeviceUUID("g"), 6, A), Process(0, DeviceUUID("h"), 999, A)]
     assert used([user(A, g=6, h=None)], processes) == [("a", "g", 6, False), ("a", "h", 999, False)]
+
+
+def test_g06_memory_that_the_driver_does_not_report_is_unknown_and_not_nothing() -> None:
+    users = [user(A, g=6, h=6), user(B, g=6, h=6)]
+    processes = [Process(1, DeviceUUID("g"), 7), Process(2, DeviceUUID("g"), None), Process(0, DeviceUUID("h"), None)]
+    assert used(users, processes, {1: A, 2: B}.get) == [
+        ("a", "g", 7, True),
+        ("a", "h", None, False),
+        ("b", "g", None, False),
+        ("b", "h", None, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +120,13 @@ async def warnings(node: AgentNode) -> list[tuple[str, str]]:
     ]
 
 
+async def reported(node: AgentNode) -> list[Json]:
+    found: list[Json] = (await node.client.get(kinds.NODE_ACCELERATORS, NODE, namespace=names.DAS_NAMESPACE))[
+        "status"
+    ].get("memoryUse", [])
+    return found
+
+
 async def test_g06_a_pod_above_its_share_is_reported_once_for_each_time(node: AgentNode) -> None:
     await shares(node, "modest", 20000, "1500")
     await shares(node, "greedy", 2000, "2500")
@@ -146,3 +166,26 @@ async def test_r03_a_whole_gpu_has_the_memory_that_its_pod_uses(node: AgentNode)
     )
     assert sample(node, "pod_memory_share_mib", "whole", device) is None
     assert await warnings(node) == []
+
+
+async def test_x05_the_node_accelerator_lists_the_memory_that_each_pod_uses(node: AgentNode) -> None:
+    modest = await shares(node, "modest", 20000, "1500")
+    greedy = await shares(node, "greedy", 2000, "2500")
+    idle = await shares(node, "idle", 100, "0")
+    uids = [pod["metadata"]["uid"] for pod in (modest, greedy, idle)]
+    entries = [
+        {"podUID": uid, "uuid": GPU, "usedMiB": mib} for uid, mib in sorted(zip(uids, (1500, 2500, 0), strict=True))
+    ]
+
+    async def is_listed() -> bool:
+        return await reported(node) == entries
+
+    await node.eventually(is_listed, "the use is reported")
+    for pod in (modest, greedy, idle):
+        await node.delete(pod)
+
+    async def is_empty() -> bool:
+        return await reported(node) == []
+
+    await node.eventually(is_empty, "it goes with the pods")
+    assert node.forbidden == []

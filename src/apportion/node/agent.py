@@ -51,7 +51,7 @@ from apportion.node.kubelet.existing_devices import ExistingDevices
 from apportion.node.kubelet.plugins import Plugins
 from apportion.node.kubelet.registration import Registrar
 from apportion.node.locks import Locks
-from apportion.node.memory_use import MemoryUse
+from apportion.node.memory_use import MemoryUse, Use
 from apportion.node.metrics import Metrics
 from apportion.node.readiness import NodeChecks, Readiness
 from apportion.node.settings import Settings
@@ -142,6 +142,7 @@ class Agent:
             Plugins(self._preparation, existing, self.metrics, self._wake),
         )
         self._memory_use = MemoryUse(self.metrics, self._recorder)
+        self._uses: Sequence[Use] = ()
         self._queue: WorkQueue[PodUID] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
         self._adopted = False
         self._waits = ""
@@ -264,6 +265,7 @@ class Agent:
             await self._measure()
         except PartitionError as error:
             log.warning("the slices of this node cannot be listed: %s", error)
+            self._uses = ()
             return
         if found and found != self._foreign:
             log.warning(
@@ -281,7 +283,8 @@ class Agent:
         users = gpu_users.find(pods, self._holders.by_device(), self._store.informer.items())
         processes = await self.driver.processes(users)
         self.metrics.measure(processes)
-        self._memory_use.report(memory_use.of_pods(users, processes, pod_of_process))
+        self._uses = memory_use.of_pods(users, processes, pod_of_process)
+        self._memory_use.report(self._uses)
 
     async def _update_files(self) -> None:
         if not isinstance(self.driver, MountsFiles):
@@ -318,6 +321,7 @@ class Agent:
                 self._holders.by_device(),
                 unclaimed=self._release.unclaimed(),
                 runtime=self._runtime,
+                uses=self._uses,
             )
             await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:
