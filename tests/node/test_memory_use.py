@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from apportion.apis import kinds, names
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.shared_gpus import SharedGpu, encode_shared_gpus
 from apportion.emulation.gpus.inventory import device_uuid
-from apportion.node import memory_use
+from apportion.node import annotation_problems, memory_use
 from apportion.node.container.cgroups import pod_of_process
 from apportion.node.hardware.partitioner import GpuUser, Process
 from tests.node.agent_node import NODE, AgentNode, agent_node
@@ -112,11 +113,11 @@ def sample(node: AgentNode, metric: str, pod: str = "", device: DeviceUUID = GPU
     return found
 
 
-async def warnings(node: AgentNode) -> list[tuple[str, str]]:
+async def warnings(node: AgentNode, reason: str = memory_use.EXCEEDED) -> list[tuple[str, str]]:
     return [
         (event["involvedObject"]["name"], event["message"])
         for event in await node.events()
-        if event["reason"] == memory_use.EXCEEDED and event["type"] == "Warning"
+        if event["reason"] == reason and event["type"] == "Warning"
     ]
 
 
@@ -189,3 +190,29 @@ async def test_x05_the_node_accelerator_lists_the_memory_that_each_pod_uses(node
 
     await node.eventually(is_empty, "it goes with the pods")
     assert node.forbidden == []
+
+
+@pytest.mark.parametrize("value", ["lots", "-5", "1.5", "", "9" * 10, "1500\nMiB"])
+async def test_r03_a_malformed_amount_of_emulated_memory_is_reported_once(
+    node: AgentNode, caplog: pytest.LogCaptureFixture, value: str
+) -> None:
+    await shares(node, "odd", 2000, value)
+    await node.eventually(lambda: warnings(node, annotation_problems.INVALID), "it is reported")
+    await node.eventually(lambda: sample(node, "pod_memory_used_mib", "odd") == 0, "it counts as nothing")
+    await asyncio.sleep(3 * node.settings.sweep_seconds)
+    ((pod, message),) = await warnings(node, annotation_problems.INVALID)
+    assert pod == "odd"
+    assert message.startswith(
+        f"The annotation apportion.io/emulated-gpu-memory is {value!r}, which is not a whole number"
+    )
+    assert message.endswith('Write digits only, for example "1500".')
+    lines = [record.getMessage() for record in caplog.records if "emulated-gpu-memory" in record.getMessage()]
+    assert [line.startswith("pod default/odd: annotation ") and "\n" not in line for line in lines] == [True]
+
+
+async def test_r03_a_malformed_amount_of_any_length_fits_into_its_event(node: AgentNode) -> None:
+    await shares(node, "long", 2000, "x" * 100_000)
+    ((_, message),) = await node.eventually(lambda: warnings(node, annotation_problems.INVALID), "it is reported")
+    assert f"is '{'x' * 40}...', which" in message
+    await allocate(node, "long", "1500")
+    await node.eventually(lambda: sample(node, "pod_memory_used_mib", "long") == 1500, "it is a number now")

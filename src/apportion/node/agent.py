@@ -26,6 +26,7 @@ from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.node import gpu_users, memory_use, readiness, startup
+from apportion.node.annotation_problems import AnnotationProblems
 from apportion.node.cluster.accelerator_report import AcceleratorReport
 from apportion.node.cluster.accelerator_status import NodeReport
 from apportion.node.cluster.claim_store import ClaimStore
@@ -42,7 +43,15 @@ from apportion.node.gpu_inventory import GpuInventory
 from apportion.node.hardware import partitioner
 from apportion.node.hardware.claim_placement import ClaimPlacement
 from apportion.node.hardware.layouts import Layouts
-from apportion.node.hardware.partitioner import HasDevices, Measures, MountsFiles, Partitioner, PartitionError, Slice
+from apportion.node.hardware.partitioner import (
+    HasDevices,
+    Measures,
+    MountsFiles,
+    Partitioner,
+    PartitionError,
+    ReadsAnnotations,
+    Slice,
+)
 from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.allocations import Allocations
@@ -142,6 +151,7 @@ class Agent:
             Plugins(self._preparation, existing, self.metrics, self._wake),
         )
         self._memory_use = MemoryUse(self.metrics, self._recorder)
+        self._annotation_problems = AnnotationProblems(self._recorder)
         self._uses: Sequence[Use] = ()
         self._queue: WorkQueue[PodUID] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
         self._adopted = False
@@ -281,6 +291,8 @@ class Agent:
             return
         pods = self._pods.informer.items()
         users = gpu_users.find(pods, self._holders.by_device(), self._store.informer.items())
+        if isinstance(self.driver, ReadsAnnotations):
+            self._annotation_problems.report((user, self.driver.problem_of(user)) for user in users)
         processes = await self.driver.processes(users)
         self.metrics.measure(processes)
         self._uses = memory_use.of_pods(users, processes, pod_of_process)

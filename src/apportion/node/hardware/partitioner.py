@@ -181,6 +181,14 @@ class Measures(Protocol):
 
 
 @runtime_checkable
+class ReadsAnnotations(Protocol):
+    """A partitioner that takes values from annotations of pods."""
+
+    def problem_of(self, user: GpuUser) -> str:
+        """What is wrong with a value, and the fix; empty if nothing is."""
+
+
+@runtime_checkable
 class MountsFiles(Protocol):
     """A partitioner that gives containers files of the node, one set per CDI device."""
 
