@@ -35,7 +35,9 @@ async def test_x01_x05_a_share_is_followed_from_the_binder_to_its_gpu(sharing: A
         await bind(sharing, request)
         await sharing.bound("a")
     (found,) = await shown(sharing)
-    assert found["shares"] == [{"owner": "default/a", "milli": 500, "mib": A100_MIB // 2, "bound": True}]
+    assert found["shares"] == [
+        {"owner": "default/a", "milli": 500, "mib": A100_MIB // 2, "bound": True, "used_mib": None}
+    ]
     assert (found["uuid"], found["memory_mib"], found["free_mib"]) == (gpu, A100_MIB, A100_MIB // 2)
     await sharing.set_phase("a", "Running")
     answer = await asked(sharing, "a")

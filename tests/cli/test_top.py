@@ -92,6 +92,50 @@ async def test_x05_the_pods_that_hold_whole_gpus_and_static_slices_are_named(clu
     assert [piece["owner"] for piece in node["gpus"][0]["slices"]] == ["default/static"]
 
 
+async def test_x05_the_memory_that_pods_use_is_shown_where_the_agent_measures_it(cluster: ApiCluster) -> None:
+    await cluster.node("n1", gpus=3, mig=2, resources={names.NVIDIA_GPU: "1"})
+    async with scheduling(cluster):
+        uids = {"sliced": await cluster.pod("sliced", slices={"3g.20gb": 2})}
+        await cluster.bound("sliced")
+    for name, limits in (("whole", {names.NVIDIA_GPU: "1"}), ("static", {"nvidia.com/mig-3g.20gb": "1"})):
+        uids[name] = await cluster.pod(name, scheduler="default-scheduler", node="n1", limits=limits)
+    claims = await cluster.claims()
+    for claim in claims:
+        patch = {"status": {"state": "inUse", "migUUID": f"MIG-{claim.name}"}}
+        await cluster.client.patch(
+            kinds.ALLOCATION_CLAIMS, claim.name, patch, namespace=NAMESPACE, subresource="status"
+        )
+    report = await cluster.client.get(kinds.NODE_ACCELERATORS, "n1", namespace=NAMESPACE)
+    gpus = report["status"]["gpus"]
+    static = next(gpu for gpu in gpus if gpu["migEnabled"] and gpu["uuid"] != claims[0].spec.gpu_uuid)
+    fixed = {"profile": "3g.20gb", "start": 0, "size": 4, "uuid": "MIG-1", "podUID": uids["static"]}
+    static |= {"profiles": [], "fixed": [fixed], "holders": [{"podUID": uids["static"], "kind": "static"}]}
+    gpus[2] |= {"holders": [{"podUID": uids["whole"], "kind": "whole"}]}
+    used = [("whole", gpus[2]["uuid"], 30000), ("static", "MIG-1", 1000)]
+    used += [("sliced", f"MIG-{claim.name}", 700) for claim in claims]
+    listed = [{"podUID": uids[pod], "uuid": device, "usedMiB": mib} for pod, device, mib in used]
+    await cluster.client.patch(
+        kinds.NODE_ACCELERATORS,
+        "n1",
+        {"status": {"gpus": gpus, "memoryUse": listed}},
+        namespace=NAMESPACE,
+        subresource="status",
+    )
+    _, out, _ = await called(top.command, output="json", kubeconfig=cluster.kubeconfig)
+    (node,) = json.loads(out)["nodes"]
+    assert [gpu["used_mib"] for gpu in node["gpus"]] == [None, None, 30000]
+    pieces = [piece for gpu in node["gpus"] for piece in gpu["slices"]]
+    assert sorted((piece["owner"], piece["used_mib"]) for piece in pieces) == [
+        ("default/sliced", 700),
+        ("default/sliced", 700),
+        ("default/static", 1000),
+    ]
+    _, out, _ = await called(top.command, once=True, kubeconfig=cluster.kubeconfig)
+    assert "default/sliced 2 x 3g.20gb, 1400 MiB used" in out
+    assert "default/static 3g.20gb, 1000 MiB used" in out
+    assert "default/whole, 30000 of 40960 MiB used" in out
+
+
 async def test_x05_on_a_terminal_it_is_live_and_ends_with_ctrl_c(cluster: ApiCluster) -> None:
     await cluster.node("n1", gpus=1)
     ours, theirs = pty.openpty()

@@ -86,6 +86,7 @@ class AgentNode:
             cgroup_dir=root / "sys/fs/cgroup",
             listen="127.0.0.1:0",
             sweep_seconds=0.3,
+            memory_report_seconds=0.1,
             settle_seconds=0.05,
             drain_seconds=0.05,
             busy_seconds=0.1,

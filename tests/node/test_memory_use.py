@@ -1,7 +1,8 @@
-"""GPU memory of pods: who uses it, and the report of pods above their share (G06, R03)."""
+"""GPU memory of pods: who uses it, the report of pods above their share, and what `top` reads (G06, R03, X05)."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from apportion.apis import kinds, names
 from apportion.apis.identities import DeviceUUID, PodUID
 from apportion.apis.shared_gpus import SharedGpu, encode_shared_gpus
 from apportion.emulation.gpus.inventory import device_uuid
-from apportion.node import memory_use
+from apportion.node import annotation_problems, memory_use
 from apportion.node.container.cgroups import pod_of_process
 from apportion.node.hardware.partitioner import GpuUser, Process
 from tests.node.agent_node import NODE, AgentNode, agent_node
@@ -31,7 +32,9 @@ def nobody(pid: int) -> PodUID | None:
     return None
 
 
-def used(users: list[GpuUser], processes: list[Process], pod_of: Any = nobody) -> list[tuple[str, str, int, bool]]:
+def used(
+    users: list[GpuUser], processes: list[Process], pod_of: Any = nobody
+) -> list[tuple[str, str, int | None, bool]]:
     return [
         (use.pod.name, use.device, use.used_mib, use.exceeds) for use in memory_use.of_pods(users, processes, pod_of)
     ]
@@ -52,6 +55,17 @@ def test_g06_a_process_that_nobody_knows_counts_for_the_only_user_of_a_device() 
 def test_g06_a_pod_exceeds_its_share_only_above_it_and_never_a_device_of_its_own() -> None:
     processes = [Process(0, DeviceUUID("g"), 6, A), Process(0, DeviceUUID("h"), 999, A)]
     assert used([user(A, g=6, h=None)], processes) == [("a", "g", 6, False), ("a", "h", 999, False)]
+
+
+def test_g06_memory_that_the_driver_does_not_report_is_unknown_and_not_nothing() -> None:
+    users = [user(A, g=6, h=6), user(B, g=6, h=6)]
+    processes = [Process(1, DeviceUUID("g"), 7), Process(2, DeviceUUID("g"), None), Process(0, DeviceUUID("h"), None)]
+    assert used(users, processes, {1: A, 2: B}.get) == [
+        ("a", "g", 7, True),
+        ("a", "h", None, False),
+        ("b", "g", None, False),
+        ("b", "h", None, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -99,12 +113,19 @@ def sample(node: AgentNode, metric: str, pod: str = "", device: DeviceUUID = GPU
     return found
 
 
-async def warnings(node: AgentNode) -> list[tuple[str, str]]:
+async def warnings(node: AgentNode, reason: str = memory_use.EXCEEDED) -> list[tuple[str, str]]:
     return [
         (event["involvedObject"]["name"], event["message"])
         for event in await node.events()
-        if event["reason"] == memory_use.EXCEEDED and event["type"] == "Warning"
+        if event["reason"] == reason and event["type"] == "Warning"
     ]
+
+
+async def reported(node: AgentNode) -> list[Json]:
+    found: list[Json] = (await node.client.get(kinds.NODE_ACCELERATORS, NODE, namespace=names.DAS_NAMESPACE))[
+        "status"
+    ].get("memoryUse", [])
+    return found
 
 
 async def test_g06_a_pod_above_its_share_is_reported_once_for_each_time(node: AgentNode) -> None:
@@ -146,3 +167,52 @@ async def test_r03_a_whole_gpu_has_the_memory_that_its_pod_uses(node: AgentNode)
     )
     assert sample(node, "pod_memory_share_mib", "whole", device) is None
     assert await warnings(node) == []
+
+
+async def test_x05_the_node_accelerator_lists_the_memory_that_each_pod_uses(node: AgentNode) -> None:
+    modest = await shares(node, "modest", 20000, "1500")
+    greedy = await shares(node, "greedy", 2000, "2500")
+    idle = await shares(node, "idle", 100, "0")
+    uids = [pod["metadata"]["uid"] for pod in (modest, greedy, idle)]
+    entries = [
+        {"podUID": uid, "uuid": GPU, "usedMiB": mib} for uid, mib in sorted(zip(uids, (1500, 2500, 0), strict=True))
+    ]
+
+    async def is_listed() -> bool:
+        return await reported(node) == entries
+
+    await node.eventually(is_listed, "the use is reported")
+    for pod in (modest, greedy, idle):
+        await node.delete(pod)
+
+    async def is_empty() -> bool:
+        return await reported(node) == []
+
+    await node.eventually(is_empty, "it goes with the pods")
+    assert node.forbidden == []
+
+
+@pytest.mark.parametrize("value", ["lots", "-5", "1.5", "", "9" * 10, "1500\nMiB"])
+async def test_r03_a_malformed_amount_of_emulated_memory_is_reported_once(
+    node: AgentNode, caplog: pytest.LogCaptureFixture, value: str
+) -> None:
+    await shares(node, "odd", 2000, value)
+    await node.eventually(lambda: warnings(node, annotation_problems.INVALID), "it is reported")
+    await node.eventually(lambda: sample(node, "pod_memory_used_mib", "odd") == 0, "it counts as nothing")
+    await asyncio.sleep(3 * node.settings.sweep_seconds)
+    ((pod, message),) = await warnings(node, annotation_problems.INVALID)
+    assert pod == "odd"
+    assert message.startswith(
+        f"The annotation apportion.io/emulated-gpu-memory is {value!r}, which is not a whole number"
+    )
+    assert message.endswith('Write digits only, for example "1500".')
+    lines = [record.getMessage() for record in caplog.records if "emulated-gpu-memory" in record.getMessage()]
+    assert [line.startswith("pod default/odd: annotation ") and "\n" not in line for line in lines] == [True]
+
+
+async def test_r03_a_malformed_amount_of_any_length_fits_into_its_event(node: AgentNode) -> None:
+    await shares(node, "long", 2000, "x" * 100_000)
+    ((_, message),) = await node.eventually(lambda: warnings(node, annotation_problems.INVALID), "it is reported")
+    assert f"is '{'x' * 40}...', which" in message
+    await allocate(node, "long", "1500")
+    await node.eventually(lambda: sample(node, "pod_memory_used_mib", "long") == 1500, "it is a number now")

@@ -12,6 +12,7 @@ from apportion.apis import names
 from apportion.core.cluster_changes import Change, Happened
 from apportion.core.reasons import Code
 from apportion.view.change_log import ChangeLog
+from apportion.view.scene import scene
 from apportion.view.view import View
 from tests.builders import accelerators, nodes
 from tests.builders.accelerators import gpu
@@ -81,13 +82,16 @@ def cluster() -> Cluster:
     return made
 
 
-def report(first: str, second: str, kind: str = "whole") -> dict[str, Any]:
-    """Two whole GPUs with the pods that hold them."""
+def report(first: str, second: str, kind: str = "whole", *, used: int | None = None) -> dict[str, Any]:
+    """Two whole GPUs with the pods that hold them, and what pod a uses of the first."""
     gpus = [gpu("GPU-0")]
     for number, holder in enumerate((first, second), 1):
         holders = [{"podUID": holder, "kind": kind}] if holder else []
         gpus.append(gpu(f"GPU-{number}", mig=False, holders=holders))
-    return accelerators.accelerator("n1", gpus, agent_uid="agent")
+    made = accelerators.accelerator("n1", gpus, agent_uid="agent")
+    if used is not None:
+        made["status"]["memoryUse"] = [{"podUID": "uid-a", "uuid": "GPU-1", "usedMiB": used}]
+    return made
 
 
 def _waits_with_reason(obj: dict[str, Any]) -> None:
@@ -95,6 +99,7 @@ def _waits_with_reason(obj: dict[str, Any]) -> None:
 
 
 CHANGES: dict[str, Callable[[Cluster], None]] = {
+    "the memory that a pod uses": lambda cluster: cluster.put(REPORTS, report("uid-a", "", used=500)),
     "a holder moves": lambda cluster: cluster.put(REPORTS, report("", "uid-a")),
     "a pod is pending": lambda cluster: cluster.put(PODS, pod("new", {})),
     "a pod is pending no longer": lambda cluster: cluster.remove(PODS, "default/waits"),
@@ -123,6 +128,22 @@ def test_x05_whatever_changes_an_answer_or_the_picture_moves_the_position(
             cluster.change(kind, key, lambda _: None)
     follower.catch_up()
     assert follower.view.changes.position == before + 1, "what says the same again is no change"
+
+
+def test_x05_the_memory_that_a_pod_uses_is_shown_and_nobody_decides_anew(cluster: Cluster) -> None:
+    follower = Follower(cluster, View(), random.Random(1))
+    follower.catch_up()
+    woken: list[int] = []
+    follower.view.changes.on_change(lambda: woken.append(1))
+    reader, before = follower.view.changes.reader(), follower.view.fleet.record()
+    reader.take()
+    for used in (500, 40000, None):
+        cluster.put(REPORTS, report("uid-a", "", used=used))
+        follower.catch_up()
+        assert scene(follower.view).nodes["n1"][1].used_mib == used
+    assert [change.kind for change in reader.take()] == [Happened.DISPLAY_CHANGED] * 3
+    assert not woken
+    assert follower.view.fleet.record() == before
 
 
 def test_s04_labels_of_a_namespace_can_help_a_pod_with_affinity() -> None:

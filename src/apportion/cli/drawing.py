@@ -6,7 +6,8 @@ which they are listed below it, so that the drawing can be read without colours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.columns import Columns
@@ -112,7 +113,11 @@ class Painter:
         width = WHOLE_UNITS * self._unit_width - 1
         if not gpu.owner:
             return Text("whole GPU, free".center(width) + " ", style="grey50")
-        return Text.assemble((gpu.owner[:width].center(width), f"bold white on {self._colour(gpu.owner)}"), " ")
+        label = gpu.owner
+        if gpu.used_mib is not None:
+            label += f", {gpu.used_mib} of {gpu.memory_mib} MiB used"
+        label = label if len(label) <= width else gpu.owner[:width]
+        return Text.assemble((label.center(width), f"bold white on {self._colour(gpu.owner)}"), " ")
 
     def _shared(self, gpu: ShownGpu) -> Text:
         """Parts by memory; the end of each is a blank."""
@@ -148,7 +153,7 @@ class Painter:
             Text.assemble(
                 (f"{number} ", self._colour(share.owner)),
                 f"{share.owner} ",
-                (_amount(share) if share.bound else f"{_amount(share)}, being bound", "dim"),
+                (", ".join(_facts(share)), "bold red" if share.exceeded else "dim"),
             )
             for number, share in enumerate(gpu.shares[:LISTED_SHARES], 1)
         ]
@@ -168,16 +173,15 @@ class Painter:
         return Text.assemble((label, style), " ")
 
     def _legend(self, gpus: Sequence[ShownGpu]) -> RenderableType | None:
-        owners: dict[str, list[str]] = {}
+        owners: dict[str, list[ShownSlice]] = {}
         for gpu in gpus:
             for piece in gpu.slices:
                 if piece.owner:
-                    owners.setdefault(piece.owner, []).append(piece.profile)
-        parts: list[RenderableType] = []
-        for owner, profiles in sorted(owners.items()):
-            counts = {profile: profiles.count(profile) for profile in sorted(profiles)}
-            told = " + ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items())
-            parts.append(Text.assemble((f"{self._glyphs.mark} ", self._colour(owner)), f"{owner} ", (told, "dim")))
+                    owners.setdefault(piece.owner, []).append(piece)
+        parts: list[RenderableType] = [
+            Text.assemble((f"{self._glyphs.mark} ", self._colour(owner)), f"{owner} ", (_slices(pieces), "dim"))
+            for owner, pieces in sorted(owners.items())
+        ]
         return Columns(parts, padding=(0, 3)) if parts else None
 
     def _free(self, units: int) -> Text:
@@ -192,6 +196,24 @@ def _amount(share: ShownShare) -> str:
     if share.mib:
         return f"{share.mib} MiB"
     return f"{decimal(share.milli)} GPU" if share.milli else "of unknown size"
+
+
+def _facts(share: ShownShare) -> Iterator[str]:
+    yield _amount(share)
+    if not share.bound:
+        yield "being bound"
+    if share.used_mib is not None:
+        yield f"{share.used_mib} used" if share.mib else f"{share.used_mib} MiB used"
+    if share.exceeded:
+        yield "above its share"
+
+
+def _slices(pieces: Sequence[ShownSlice]) -> str:
+    """The slices of one pod by profile, and the memory that it uses if that is known of all."""
+    counts = Counter(sorted(piece.profile for piece in pieces))
+    told = " + ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items())
+    used = [piece.used_mib for piece in pieces if piece.used_mib is not None]
+    return f"{told}, {sum(used)} MiB used" if len(used) == len(pieces) else told
 
 
 def _state(gpu: ShownGpu) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from apportion.cluster.events import Recorder, Regarding
 from apportion.cluster.informer import Informer
 from apportion.cluster.workqueue import WorkQueue
 from apportion.node import gpu_users, memory_use, readiness, startup
+from apportion.node.annotation_problems import AnnotationProblems
 from apportion.node.cluster.accelerator_report import AcceleratorReport
 from apportion.node.cluster.accelerator_status import NodeReport
 from apportion.node.cluster.claim_store import ClaimStore
@@ -42,7 +43,15 @@ from apportion.node.gpu_inventory import GpuInventory
 from apportion.node.hardware import partitioner
 from apportion.node.hardware.claim_placement import ClaimPlacement
 from apportion.node.hardware.layouts import Layouts
-from apportion.node.hardware.partitioner import HasDevices, Measures, MountsFiles, Partitioner, PartitionError, Slice
+from apportion.node.hardware.partitioner import (
+    HasDevices,
+    Measures,
+    MountsFiles,
+    Partitioner,
+    PartitionError,
+    ReadsAnnotations,
+    Slice,
+)
 from apportion.node.hardware.slice_records import SliceRecords
 from apportion.node.hardware.slicing import Slicing
 from apportion.node.kubelet.allocations import Allocations
@@ -51,7 +60,7 @@ from apportion.node.kubelet.existing_devices import ExistingDevices
 from apportion.node.kubelet.plugins import Plugins
 from apportion.node.kubelet.registration import Registrar
 from apportion.node.locks import Locks
-from apportion.node.memory_use import MemoryUse
+from apportion.node.memory_use import MemoryUse, Use
 from apportion.node.metrics import Metrics
 from apportion.node.readiness import NodeChecks, Readiness
 from apportion.node.settings import Settings
@@ -142,6 +151,8 @@ class Agent:
             Plugins(self._preparation, existing, self.metrics, self._wake),
         )
         self._memory_use = MemoryUse(self.metrics, self._recorder)
+        self._annotation_problems = AnnotationProblems(self._recorder)
+        self._uses: Sequence[Use] = ()
         self._queue: WorkQueue[PodUID] = WorkQueue("release", longest_backoff=settings.sweep_seconds)
         self._adopted = False
         self._waits = ""
@@ -264,6 +275,7 @@ class Agent:
             await self._measure()
         except PartitionError as error:
             log.warning("the slices of this node cannot be listed: %s", error)
+            self._uses = ()
             return
         if found and found != self._foreign:
             log.warning(
@@ -279,9 +291,12 @@ class Agent:
             return
         pods = self._pods.informer.items()
         users = gpu_users.find(pods, self._holders.by_device(), self._store.informer.items())
+        if isinstance(self.driver, ReadsAnnotations):
+            self._annotation_problems.report((user, self.driver.problem_of(user)) for user in users)
         processes = await self.driver.processes(users)
         self.metrics.measure(processes)
-        self._memory_use.report(memory_use.of_pods(users, processes, pod_of_process))
+        self._uses = memory_use.of_pods(users, processes, pod_of_process)
+        self._memory_use.report(self._uses)
 
     async def _update_files(self) -> None:
         if not isinstance(self.driver, MountsFiles):
@@ -318,6 +333,7 @@ class Agent:
                 self._holders.by_device(),
                 unclaimed=self._release.unclaimed(),
                 runtime=self._runtime,
+                uses=self._uses,
             )
             await self._report.publish(state, node.metadata.uid if node else "")
         except ClusterError as error:

@@ -1,13 +1,15 @@
 """How much GPU memory each pod uses, beside its share: metrics, and a report of pods above their share.
 
 A share divides the memory of a GPU by agreement: nothing stops a process from allocating more. So what processes use is
-measured, and a pod that uses more than it asked for is reported when that begins. What else may be done with it then
+measured, and a pod that uses more than it asked for is reported when that begins. `top` shows the same figures from the
+NodeAccelerator (`cluster/accelerator_status`). What else may be done with it then
 (evict it, limit its processes) belongs into `MemoryUse._exceeded`.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,30 +25,38 @@ EXCEEDED = "GPUMemoryExceeded"
 
 @dataclass(frozen=True)
 class Use:
-    """What one pod uses of one device. `asked_mib` is its share; None if it has the device alone."""
+    """What one pod uses of one device; None if the driver does not tell. `asked_mib` is its share; None if it has the
+    device alone."""
 
     pod: GpuUser
     device: DeviceUUID
-    used_mib: int
+    used_mib: int | None
     asked_mib: int | None
 
     @property
     def exceeds(self) -> bool:
-        return self.asked_mib is not None and self.used_mib > self.asked_mib
+        return self.asked_mib is not None and self.used_mib is not None and self.used_mib > self.asked_mib
 
 
 def of_pods(
     users: Sequence[GpuUser], processes: Iterable[Process], pod_of: Callable[[int], PodUID | None]
 ) -> list[Use]:
-    """A process counts for its pod: as the driver says, by its process id, or because nobody else has the device."""
-    used = {(user.uid, device): 0 for user in users for device in user.devices}
+    """A process counts for its pod: as the driver says, by its process id, or because nobody else has the device.
+
+    Memory of an unknown amount makes the use of its pod unknown; without a pod, that of all pods on the device."""
+    used: Counter[tuple[PodUID | None, DeviceUUID]] = Counter()
+    unknown: set[tuple[PodUID | None, DeviceUUID]] = set()
     alone = _only_users(users)
     for process in processes:
         pod = process.pod or (pod_of(process.pid) if process.pid else None) or alone.get(process.device)
-        if pod is not None and (pod, process.device) in used:
+        if process.memory_mib is None:
+            unknown.add((pod, process.device))
+        else:
             used[pod, process.device] += process.memory_mib
     return [
-        Use(user, device, used[user.uid, device], asked) for user in users for device, asked in user.devices.items()
+        Use(user, device, None if unknown & {(user.uid, device), (None, device)} else used[user.uid, device], asked)
+        for user in users
+        for device, asked in user.devices.items()
     ]
 
 

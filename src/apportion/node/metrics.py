@@ -63,17 +63,20 @@ class Metrics:
     def measure(self, processes: Iterable[Process]) -> None:
         used: dict[str, int] = {}
         for process in processes:
+            if process.memory_mib is None:
+                continue
             used[process.device] = used.get(process.device, 0) + process.memory_mib
         self.memory.clear()
         for device, amount in used.items():
             self.memory.labels(device).set(amount)
 
-    def show_pods(self, uses: Iterable[tuple[str, str, str, int, int | None, bool]]) -> None:
-        """Namespace, pod, device, MiB used, MiB of the share if there is one, and whether that is exceeded."""
+    def show_pods(self, uses: Iterable[tuple[str, str, str, int | None, int | None, bool]]) -> None:
+        """Namespace, pod, device, MiB used if known, MiB of the share if there is one, whether that is exceeded."""
         for each in (self._pods_used, self._pods_asked, self._pods_above):
             each.clear()
         for namespace, pod, device, used, asked, above in uses:
-            self._pods_used.labels(namespace, pod, device).set(used)
+            if used is not None:
+                self._pods_used.labels(namespace, pod, device).set(used)
             if asked is not None:
                 self._pods_asked.labels(namespace, pod, device).set(asked)
                 self._pods_above.labels(namespace, pod, device).set(above)

@@ -29,6 +29,7 @@ class Settings:
     installation: Installation = field(default_factory=Installation)
 
     sweep_seconds: float = 5.0  # everything is checked this often, also without a notification
+    memory_report_seconds: float = 15.0  # the shortest time between two writes for the sake of used memory alone
     settle_seconds: float = 0.5  # the shortest time between two checks, however many pods come and go
     drain_seconds: float = 1.0  # how often a pod is checked whose processes are about to end
     busy_seconds: float = 2.0  # until the next try to remove a slice that is in use

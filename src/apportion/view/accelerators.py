@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator
+from apportion.apis.custom_resources.accelerators import Accelerator, NodeAccelerator, PodMemoryUse
 from apportion.apis.errors import ApportionError
 from apportion.apis.identities import ClaimName, DeviceUUID, NodeName, PodUID
 from apportion.apis.placements import SlicePlacement
@@ -226,7 +226,7 @@ class Accelerators:
         self, node: NodeName, old: NodeAccelerator | None, new: NodeAccelerator | None
     ) -> list[NodeName]:
         """Returns the nodes whose reports may count differently now: first those that can lose a GPU to another."""
-        before, after = ({gpu.uuid for gpu in _shown(each)} for each in (old, new))
+        before, after = ({gpu.uuid for gpu in _gpus(each)} for each in (old, new))
         rivals: set[NodeName] = set()
         for uuid in before ^ after:
             reporters = self._reporters.setdefault(uuid, set())
@@ -250,8 +250,12 @@ class Accelerators:
         return agent is not None and self._ready_agents.get((agent.namespace, agent.name)) == agent.uid
 
 
-def _shown(accelerator: NodeAccelerator | None) -> list[Accelerator]:
+def _gpus(accelerator: NodeAccelerator | None) -> list[Accelerator]:
     return accelerator.status.gpus if accelerator is not None else []
+
+
+def _shown(accelerator: NodeAccelerator | None) -> tuple[list[Accelerator], list[PodMemoryUse]]:
+    return _gpus(accelerator), accelerator.status.memory_use if accelerator is not None else []
 
 
 def _foreign_slices(gpus: Sequence[Accelerator]) -> tuple[SlicePlacement, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from apportion.apis import names, shared_gpus
-from apportion.apis.custom_resources.accelerators import SHARING, Accelerator
-from apportion.apis.custom_resources.claims import IN_USE
-from apportion.apis.identities import PodUID, QueueName
-from apportion.apis.placements import SlicePlacement
+from apportion.apis.custom_resources.accelerators import SHARING, Accelerator, NodeAccelerator
+from apportion.apis.custom_resources.claims import IN_USE, AllocationClaim
+from apportion.apis.identities import NodeName, PodUID, QueueName
 from apportion.core.catalog import LARGEST_UNITS
+from apportion.core.fleet_facts import HeldSlice
 from apportion.core.ledger import GpuLedger
 from apportion.core.node import MILLI, NodeState
 from apportion.core.queues.amounts import NOTHING
@@ -21,37 +21,47 @@ from apportion.view.pods import message_of
 from apportion.view.requests import read
 from apportion.view.view import View
 
+MemoryUse = Mapping[tuple[str, str], int]  # MiB that pods use of devices of one node, by the UIDs of both
+
 
 @dataclass(frozen=True)
 class ShownSlice:
-    """One slice; `state` is its claim's."""
+    """One slice; `state` is its claim's. `used_mib` is the memory that its pod uses; None if that is unknown."""
 
     profile: str
     start: int
     size: int
     owner: str
     state: str
+    used_mib: int | None = None
 
 
 @dataclass(frozen=True)
 class ShownShare:
     """What one pod has of a shared GPU, in thousandths and, where the memory of the GPU is known, in MiB; 0 if that is
-    unknown. `bound` is False while the binder is still to bind the pod."""
+    unknown. `bound` is False while the binder is still to bind the pod. `used_mib` is the memory that its processes
+    use; None if that is unknown."""
 
     owner: str
     milli: int
     mib: int = 0
     bound: bool = True
+    used_mib: int | None = None
+
+    @property
+    def exceeded(self) -> bool:
+        return bool(self.mib) and self.used_mib is not None and self.used_mib > self.mib
 
 
 @dataclass(frozen=True)
 class ShownGpu:
     """One GPU of a node with its slices or shares.
 
-    Without units it is not in MIG mode: `owner` has it whole, or `shares` are parts of it and the pod `reservation`
-    holds it for them. Where no agent reports GPUs, it is a `slot`, and its `uuid` is empty until it is known. Free is
-    what a new share could get; of a GPU whose memory is unknown (`memory_mib` 0) in thousandths only. It `takes_shares`
-    unless its reservation pod holds another GPU (`reserved_elsewhere`), or its node could not give it to containers.
+    Without units it is not in MIG mode: `owner` has it whole and uses `used_mib` of it (None if that is unknown), or
+    `shares` are parts of it and the pod `reservation` holds it for them. Where no agent reports GPUs, it is a `slot`,
+    and its `uuid` is empty until it is known. Free is what a new share could get; of a GPU whose memory is unknown
+    (`memory_mib` 0) in thousandths only. It `takes_shares` unless its reservation pod holds another GPU
+    (`reserved_elsewhere`), or its node could not give it to containers.
     """
 
     uuid: str
@@ -69,6 +79,7 @@ class ShownGpu:
     free_milli: int = 0
     takes_shares: bool = True
     reserved_elsewhere: bool = False
+    used_mib: int | None = None
 
     @property
     def device(self) -> str:
@@ -120,12 +131,18 @@ def of_namespace(view: View) -> Scene:
 def scene(view: View) -> Scene:
     """The cluster as the scheduler sees it."""
     nodes = {node.name: node for node in view.fleet if node.gpus}
-    states: dict[str, str] = {claim.name: claim.state for claim in view.claims}
+    claims: dict[str, AllocationClaim] = {claim.name: claim for claim in view.claims}
     without_shares = {node.metadata.name for node in view.accelerators if not node.takes_shares and view.fleet.sharing}
-    fixed = {gpu.uuid: _fixed(view, gpu) for node in view.accelerators for gpu in node.status.gpus if gpu.fixed}
+    used = {node.metadata.name: _memory_use(node) for node in view.accelerators if _is_ready(view, node)}
+    fixed = {
+        gpu.uuid: _fixed(view, gpu, used.get(node.metadata.name, {}))
+        for node in view.accelerators
+        for gpu in node.status.gpus
+        if gpu.fixed
+    }
     return Scene(
         nodes={
-            name: [fixed.get(uuid) or _gpu(view, gpu, states) for uuid, gpu in node.gpus.items()]
+            name: [fixed.get(uuid) or _gpu(view, gpu, claims, used.get(name, {})) for uuid, gpu in node.gpus.items()]
             for name, node in nodes.items()
         },
         notes={name: note for name, node in nodes.items() if (note := _note(node, shares=name not in without_shares))},
@@ -160,9 +177,20 @@ def _queues(view: View) -> list[WaitingQueue]:
     ]
 
 
-def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:
+def _is_ready(view: View, node: NodeAccelerator) -> bool:
+    """An agent that is gone leaves its last report behind."""
+    state = view.fleet.nodes.get(NodeName(node.metadata.name))
+    return state is not None and state.ready
+
+
+def _memory_use(node: NodeAccelerator) -> MemoryUse:
+    return {(use.pod_uid, use.uuid): use.used_mib for use in node.status.memory_use}
+
+
+def _gpu(view: View, gpu: GpuLedger, claims: Mapping[str, AllocationClaim], used: MemoryUse) -> ShownGpu:
+    used = used if gpu.facts.healthy else {}  # the agent may have got no answer
     by_place = sorted(gpu.slices.items(), key=lambda entry: (entry[1].placement.start, entry[0]))
-    slices = tuple(_slice(held.placement, _pod_name(view, held.owner), states.get(key, "")) for key, held in by_place)
+    slices = tuple(_slice(view, held, claims.get(key), used) for key, held in by_place)
     measured = gpu.facts.measured
     return ShownGpu(
         uuid=view.shares.uuid_of(gpu.uuid),
@@ -172,7 +200,7 @@ def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:
         owner=_pod_name(view, gpu.whole or ""),
         healthy=gpu.facts.healthy,
         slot=gpu.uuid if shared_gpus.is_slot(gpu.uuid) else "",
-        shares=_shares(view, gpu),
+        shares=_shares(view, gpu, used),
         reservation=_pod_name(view, gpu.reservation or _reservation(view, gpu)),
         memory_mib=gpu.memory_mib if measured else 0,
         shared_mib=gpu.shared_mib if measured else 0,
@@ -180,10 +208,11 @@ def _gpu(view: View, gpu: GpuLedger, states: dict[str, str]) -> ShownGpu:
         free_milli=gpu.left_milli,
         takes_shares=gpu.facts.takes_shares,
         reserved_elsewhere=view.accelerators.is_closed(gpu.uuid),
+        used_mib=used.get((gpu.whole or "", gpu.uuid)),
     )
 
 
-def _shares(view: View, gpu: GpuLedger) -> tuple[ShownShare, ...]:
+def _shares(view: View, gpu: GpuLedger, used: MemoryUse) -> tuple[ShownShare, ...]:
     """In the order of the names of their pods."""
     found = []
     for key, mib in gpu.shares.items():
@@ -195,6 +224,7 @@ def _shares(view: View, gpu: GpuLedger) -> tuple[ShownShare, ...]:
                 milli=mib * MILLI // gpu.memory_mib if gpu.memory_mib else 0,
                 mib=mib if gpu.facts.measured else 0,
                 bound=pod is None or bool(pod.spec.node_name),
+                used_mib=used.get((owner, gpu.uuid)),
             )
         )
     return tuple(sorted(found, key=lambda share: (share.owner, share.milli)))
@@ -206,8 +236,16 @@ def _reservation(view: View, gpu: GpuLedger) -> str:
     return pod.metadata.uid if pod is not None else ""
 
 
-def _slice(placement: SlicePlacement, owner: str, state: str) -> ShownSlice:
-    return ShownSlice(placement.profile, placement.start, placement.size, owner, state)
+def _slice(view: View, held: HeldSlice, claim: AllocationClaim | None, used: MemoryUse) -> ShownSlice:
+    place = held.placement
+    return ShownSlice(
+        place.profile,
+        place.start,
+        place.size,
+        _pod_name(view, held.owner),
+        claim.state if claim else "",
+        used.get((held.owner, claim.status.mig_uuid)) if claim else None,
+    )
 
 
 def _pod_name(view: View, uid: str) -> str:
@@ -216,11 +254,17 @@ def _pod_name(view: View, uid: str) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else uid
 
 
-def _fixed(view: View, gpu: Accelerator) -> ShownGpu:
+def _fixed(view: View, gpu: Accelerator, used: MemoryUse) -> ShownGpu:
     """A GPU with static slices: its agent says which pod has which."""
+    used = used if gpu.healthy else {}
     slices = tuple(
         ShownSlice(
-            piece.profile, piece.start, piece.size, _pod_name(view, piece.pod_uid), IN_USE if piece.pod_uid else ""
+            piece.profile,
+            piece.start,
+            piece.size,
+            _pod_name(view, piece.pod_uid),
+            IN_USE if piece.pod_uid else "",
+            used.get((piece.pod_uid, piece.uuid)),
         )
         for piece in gpu.fixed
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 from apportion import manifests
 from apportion.apis import kinds, names
 from apportion.apis.kinds import Kind
+from apportion.cli import top
 from apportion.emulation.cluster import installing, topology
 from apportion.emulation.cluster.gpu_cluster import gpu_cluster
+from tests.cli.cli_runner import called
 from tests.environments import audit
 from tests.pocketkube.cluster import QUICK, RunningCluster, pod, started
 
@@ -73,6 +76,24 @@ async def test_g05_r01_a_share_and_its_end_need_no_right_that_a_component_does_n
     cluster.namespace = names.RESERVATION_NAMESPACE
     await cluster.until_true(lambda: cluster.list(kinds.PODS), lambda found: not found, within=START_SECONDS)
     assert audit.refused_lines(caplog.text) == []
+
+
+async def test_x05_top_shows_that_a_pod_uses_more_than_its_share(cluster: RunningCluster, tmp_path: Path) -> None:
+    body = pod("greedy", "sh", "-c", "sleep 600", schedulerName=names.KAI_SCHEDULER)
+    body["metadata"]["annotations"] = {names.GPU_SHARE_MEMORY: "2000", names.EMULATED_GPU_MEMORY: "2500"}
+    await cluster.create(kinds.PODS, body)
+    await cluster.until(kinds.PODS, "greedy", lambda found: found["status"].get("phase") == "Running", within=60)
+
+    async def shares() -> list[Json]:
+        code, out, err = await called(top.command, output="json", kubeconfig=tmp_path / "kubeconfig")
+        assert code == 0, err
+        gpus = [gpu for node in json.loads(out)["nodes"] for gpu in node["gpus"]]
+        return [share for gpu in gpus for share in gpu["shares"]]
+
+    (share,) = await cluster.until_true(shares, lambda found: found and found[0]["used_mib"], within=START_SECONDS)
+    assert (share["owner"], share["mib"], share["used_mib"]) == ("default/greedy", 2000, 2500)
+    _, out, _ = await called(top.command, once=True, kubeconfig=tmp_path / "kubeconfig")
+    assert "1 default/greedy 2000 MiB, 2500 used, above its share" in out
 
 
 async def holder(cluster: RunningCluster) -> str:

@@ -183,6 +183,12 @@ async def test_s07_memory_is_told_by_process_and_slice(driver: NvmlDriver, libra
     assert await driver.processes([]) == [Process(4712, T4, 100)]
 
 
+async def test_g06_the_memory_in_use_of_a_lost_gpu_is_unknown(driver: NvmlDriver, library: ctypes.CDLL) -> None:
+    await driver.discover()
+    library.stub_lose(0, 1)
+    assert await driver.processes([]) == [Process(0, GPU, None)]
+
+
 async def test_s08_a_busy_slice_names_the_process_that_uses_it(driver: NvmlDriver, library: ctypes.CDLL) -> None:
     place = SlicePlacement(GPU, "2g.10gb", 0, 2)
     await driver.create(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,16 +30,32 @@ class SharingWorld:
         self._known: dict[tuple[type, str, str], Any] = {}
         self._tell({"metadata": {"name": names.KAI_CONFIG_OBJECT}, "spec": {"admission": {"gpuSharing": on}}}, Config)
 
-    def node(self, name: str, *, gpus: int = 2, mig: int = 0, product: str = A100, shared: bool = True) -> None:
+    def node(
+        self,
+        name: str,
+        *,
+        gpus: int = 2,
+        mig: int = 0,
+        product: str = A100,
+        shared: bool = True,
+        ready: bool = True,
+        healthy: bool = True,
+        used: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:
         """A node with an agent; the first `mig` GPUs are in MIG mode. `shared` False: its agent says that containers
-        would not get shared GPUs."""
+        would not get shared GPUs. `used` are the MiB that it measured, by pod and GPU."""
         resources = {GPU: gpus - mig, **nodes.slice_devices(mig)} if mig else {GPU: gpus}
         self._tell(nodes.node(name, resources=resources), Node)
-        listed = [accelerators.gpu(f"GPU-{name}-{i}", product=product, mig=i < mig) for i in range(gpus)]
+        listed = [
+            accelerators.gpu(f"GPU-{name}-{i}", product=product, mig=i < mig, healthy=healthy) for i in range(gpus)
+        ]
         report = accelerators.accelerator(name, listed, agent_uid=f"agent-{name}")
         report["status"]["conditions"].append({"type": SHARING, "status": str(shared)})
+        report["status"]["memoryUse"] = [
+            {"podUID": f"uid-{pod}", "uuid": device, "usedMiB": mib} for (pod, device), mib in (used or {}).items()
+        ]
         self._tell(report, NodeAccelerator)
-        self._tell(accelerators.agent_pod(name, uid=f"agent-{name}"), Pod)
+        self._tell(accelerators.agent_pod(name, uid=f"agent-{name}", ready=ready), Pod)
 
     def slots(self, name: str, mib: int | None, *, gpus: int = 2) -> None:
         """A node on which another device plugin serves the GPUs."""

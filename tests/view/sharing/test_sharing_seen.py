@@ -21,6 +21,7 @@ from tests.view import deciding
 from tests.view.sharing.sharing_world import RESERVATIONS, SharingWorld
 
 A100_MIB = 40960
+USED = {("a", "GPU-n1-1"): 20480, ("b", "GPU-n1-1"): 2500, ("whole", "GPU-n1-2"): 30000}
 
 
 def gpus_of(world: SharingWorld, node: str) -> list[ShownGpu]:
@@ -76,6 +77,36 @@ def test_x05_a_shared_gpu_is_drawn_by_memory_and_readable_without_colours(world:
     inside = bar.split("|")[1]
     assert len(inside) == drawing.WHOLE_UNITS * drawing.UNIT_WIDTH
     assert inside.index(" 2=") == 31, "the first one ends in the middle"
+
+
+def test_x05_top_shows_the_memory_in_use_beside_the_share(world: SharingWorld) -> None:
+    world.node("n1", gpus=4, mig=1, used={**USED, ("gone", "GPU-n1-1"): 7})
+    _, shared, whole, free = gpus_of(world, "n1")
+    assert [(share.used_mib, share.exceeded) for share in shared.shares] == [(20480, False), (2500, True)]
+    assert (shared.used_mib, whole.used_mib, free.used_mib) == (None, 30000, None)
+    assert shared.free_mib == A100_MIB - 22480, "a share is what was asked for"
+    for width in (80, 120):
+        text = drawn(world, width)
+        assert all(len(line) <= width for line in text.splitlines())
+        assert "1 default/a 20480 MiB, 20480 used" in text
+        assert "2 other/b 2000 MiB, 2500 used, above its share" in text
+    assert "default/whole, 30000 of 40960 MiB used" in drawn(world)
+
+
+@pytest.mark.parametrize("unknown", [{}, {"ready": False}, {"healthy": False}], ids=["not told", "agent", "GPU"])
+def test_x05_memory_in_use_is_unknown_without_an_agent_that_can_tell(
+    world: SharingWorld, unknown: dict[str, Any]
+) -> None:
+    world.node("n1", gpus=4, mig=1, used=USED if unknown else None, **unknown)
+    _, shared, whole, _ = gpus_of(world, "n1")
+    assert [share.used_mib for share in shared.shares] == [None, None]
+    assert whole.used_mib is None
+    assert " used" not in drawn(world)
+
+
+def test_x05_t04_an_agent_says_nothing_of_the_memory_on_another_node(world: SharingWorld) -> None:
+    world.node("n2", used={("b", "GPU-n1-1"): 9999})
+    assert [share.used_mib for share in gpus_of(world, "n1")[1].shares] == [None, None]
 
 
 def test_x05_t02_a_gpu_with_a_hundred_small_shares_is_drawn_in_its_width() -> None:

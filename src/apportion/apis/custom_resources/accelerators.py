@@ -92,6 +92,15 @@ class UnclaimedSlice(Wire, omit_defaults=False):
     size: Annotated[int, Meta(ge=1, description="Number of memory units.")]
 
 
+class PodMemoryUse(Wire, omit_defaults=False):
+    """GPU memory that the processes of a pod use of one device, as the agent measured it. For people only: no
+    decision depends on it."""
+
+    pod_uid: PodUID = msgspec.field(name="podUID")
+    uuid: Annotated[DeviceUUID, Meta(description="The GPU or the slice.")]
+    used_mib: Annotated[int, Meta(ge=0)] = msgspec.field(name="usedMiB")
+
+
 class AgentReference(Wire):
     """The pod of the agent that wrote the status."""
 
@@ -143,6 +152,12 @@ class NodeAcceleratorStatus(Wire):
     agent: AgentReference | None = None
     unclaimed: Annotated[
         list[UnclaimedSlice], Meta(description="Slices of running pods whose claims were removed by others.")
+    ] = []
+    memory_use: Annotated[
+        list[PodMemoryUse],
+        Meta(
+            description="GPU memory in use by pod and device, where the driver reports it; updated at most every 15 s."
+        ),
     ] = []
     conditions: Conditions = []
 

@@ -18,9 +18,9 @@ from apportion.apis.identities import DeviceUUID, NodeName
 from apportion.apis.placements import SlicePlacement
 from apportion.core import grid
 from apportion.core.catalog import Catalog, Model
+from apportion.emulation.gpus import memory as pod_memory
 from apportion.emulation.gpus.failures import Call, Failures
 from apportion.emulation.gpus.inventory import Inventory, InventoryGpu, device_uuid
-from apportion.emulation.gpus.memory import allocated_mib
 from apportion.emulation.nvidia_smi.script_files import ScriptFiles
 from apportion.node import atomic_files
 from apportion.node.container import environment
@@ -185,10 +185,13 @@ class EmulatedDriver:
         return [
             Process(0, device, min(allocated, memory[device]), user.uid)
             for user in users
-            if (allocated := allocated_mib(user.annotations))
+            if (allocated := pod_memory.allocated_mib(user.annotations))
             for device in user.devices
             if device in memory
         ]
+
+    def problem_of(self, user: GpuUser) -> str:
+        return pod_memory.problem(user.annotations)
 
     async def _all_slices(self) -> list[Slice]:
         return [*await self.slices(), *(each for gpu in await self.discover() for each in gpu.fixed or ())]

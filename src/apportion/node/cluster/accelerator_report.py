@@ -1,10 +1,12 @@
 """Publishes the GPUs of this node in its NodeAccelerator, and keeps the object up to date.
 
-The object is watched, so that changes and deletions by others are reverted.
+The object is watched, so that changes and deletions by others are reverted. Used memory changes all the time, and
+nothing depends on it: a change of it alone is written some seconds after the last one at the earliest.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -20,11 +22,12 @@ from apportion.node.cluster.accelerator_status import NodeReport, ready_conditio
 from apportion.node.readiness import STOPPED
 from apportion.node.settings import Settings
 
-_EMPTY: dict[str, Any] = {"gpus": [], "unclaimed": None}  # a list that is empty is left out of the wire form
+_USE = "memoryUse"
+_EMPTY: dict[str, Any] = {"gpus": [], "unclaimed": None, _USE: None}  # what is empty is left out of the wire form
 
 
 class AcceleratorReport:
-    def __init__(self, client: Client, settings: Settings, kind: str) -> None:
+    def __init__(self, client: Client, settings: Settings, kind: str, *, now: clock.Clock = clock.elapsed) -> None:
         self._client = client
         self._settings = settings
         self._kind = kind
@@ -35,24 +38,35 @@ class AcceleratorReport:
             namespace=settings.installation.namespace,
             fields=f"metadata.name={settings.node_name}",
         )
+        self._now = now
+        self._use_written = -math.inf
         self._pending: PendingWrites[NodeAccelerator] = PendingWrites()
         self.informer.on_change(lambda _old, new: self._shown(new))
 
     async def publish(self, state: NodeReport, node_uid: str) -> None:
-        """Write the object if it differs."""
+        """Write the object if it differs; used memory alone not too often."""
         current = self._current()
-        old = current.status if current else NodeAcceleratorStatus()
-        status = to_wire(status_of(state, self._agent(), old.conditions, clock.timestamp()))
+        before = current.status if current else NodeAcceleratorStatus()
+        old = to_wire(before)
+        status = to_wire(status_of(state, self._agent(), before.conditions, clock.timestamp()))
         if current is None:
             await self._create(node_uid)
-        elif status == to_wire(old):
+        elif not self._is_due(status, old):
             return
-        await self._patch(_change({**_EMPTY, **status}, to_wire(old)))
+        await self._patch(_change({**_EMPTY, **status}, old))
+        if status.get(_USE) != old.get(_USE):
+            self._use_written = self._now()
 
     async def retire(self) -> None:
         """The last report of an agent that shuts down."""
         if self._current() is not None:
             await self._patch({"conditions": [to_wire(ready_condition(STOPPED, clock.timestamp()))]})
+
+    def _is_due(self, new: dict[str, Any], old: dict[str, Any]) -> bool:
+        different = {field for field in {*new, *old} if new.get(field) != old.get(field)}
+        if different == {_USE}:
+            return self._now() >= self._use_written + self._settings.memory_report_seconds
+        return bool(different)
 
     async def _create(self, node_uid: str) -> None:
         metadata: dict[str, Any] = {

@@ -17,6 +17,7 @@ from apportion.apis.custom_resources.accelerators import (
     NodeAcceleratorStatus,
     NodeGpu,
     NodeResources,
+    PodMemoryUse,
     ProfilePlacement,
     UnclaimedSlice,
 )
@@ -26,6 +27,7 @@ from apportion.node.container.runtime_config import BY_VARIABLE, RuntimeReport
 from apportion.node.hardware.partitioner import Gpu, Slice
 from apportion.node.hardware.slice_records import SliceRecord
 from apportion.node.kubelet import capacity
+from apportion.node.memory_use import Use
 from apportion.node.readiness import Readiness
 
 UNKNOWN_SLICES = "UnknownSlices"
@@ -37,7 +39,7 @@ MIB_PER_GIB = 1024
 class NodeReport:
     """`foreign` are slices that Apportion did not make; `holders` are pods by the uuid of the device they hold;
     `unclaimed` are slices of running pods whose claims are gone; `runtime` is None where NVIDIA's container runtime is
-    not used."""
+    not used; `uses` is the memory that pods use, as far as it is known."""
 
     gpus: Sequence[Gpu]
     readiness: Readiness
@@ -45,6 +47,7 @@ class NodeReport:
     holders: Mapping[DeviceUUID, DeviceHolder]
     unclaimed: Sequence[SliceRecord] = ()
     runtime: RuntimeReport | None = None
+    uses: Sequence[Use] = ()
 
 
 def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition], now: str) -> NodeAcceleratorStatus:
@@ -60,6 +63,7 @@ def status_of(state: NodeReport, agent: AgentReference, old: Sequence[Condition]
         node_resources=_node_resources(state.gpus),
         agent=agent,
         unclaimed=[_unclaimed(entry) for entry in sorted(state.unclaimed, key=lambda entry: entry.claim)],
+        memory_use=_memory_use(state.uses),
         conditions=[_dated(entry, old, now) for entry in conditions],
     )
 
@@ -110,6 +114,11 @@ def _holders(gpu: Gpu, holders: Mapping[DeviceUUID, DeviceHolder]) -> list[Devic
 def _unclaimed(entry: SliceRecord) -> UnclaimedSlice:
     place = entry.place
     return UnclaimedSlice(entry.claim, entry.pod_uid, place.profile, place.gpu, place.start, place.size)
+
+
+def _memory_use(uses: Sequence[Use]) -> list[PodMemoryUse]:
+    known = {(use.pod.uid, use.device): use.used_mib for use in uses if use.used_mib is not None}
+    return [PodMemoryUse(pod_uid=uid, uuid=device, used_mib=mib) for (uid, device), mib in sorted(known.items())]
 
 
 # The form of the DAS operator

@@ -149,12 +149,13 @@ class HasDevices(Protocol):
 class Process:
     """A process on a GPU: `device` is the uuid of its slice, or of the GPU where there is none.
 
-    `pod` is for drivers that know it; otherwise the process id tells.
+    The memory is None if the driver does not report it. `pod` is for drivers that know it; otherwise the process id
+    tells.
     """
 
     pid: int
     device: DeviceUUID
-    memory_mib: int
+    memory_mib: int | None
     pod: PodUID | None = None
 
 
@@ -174,7 +175,17 @@ class Measures(Protocol):
     """A partitioner that can list the processes on its GPUs."""
 
     async def processes(self, users: Sequence[GpuUser]) -> Sequence[Process]:
-        """Every process on every GPU that answers, with the memory that it uses; `users` are the pods with devices."""
+        """Every process on every GPU, with the memory that it uses; `users` are the pods with devices.
+
+        One without a process id and of unknown memory stands for a GPU that does not answer."""
+
+
+@runtime_checkable
+class ReadsAnnotations(Protocol):
+    """A partitioner that takes values from annotations of pods."""
+
+    def problem_of(self, user: GpuUser) -> str:
+        """What is wrong with a value, and the fix; empty if nothing is."""
 
 
 @runtime_checkable

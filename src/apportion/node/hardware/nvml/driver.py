@@ -191,7 +191,8 @@ class NvmlDriver:
                 }
                 found += nvml_processes.of_device(device, _uuid(device), slices)
             except (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_NotSupported):
-                continue
+                if index in self._seen:
+                    found.append(Process(0, self._seen[index].uuid, None))
         return found
 
     def _device(self, uuid: DeviceUUID) -> Any:

@@ -19,6 +19,6 @@ def of_device(device: Any, uuid: DeviceUUID, slices: Mapping[int, DeviceUUID]) -
     found = []
     for entry in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
         inside = slices.get(entry.gpuInstanceId, uuid) if entry.gpuInstanceId != NO_INSTANCE else uuid
-        # None if the driver may not report it.
-        found.append(Process(entry.pid, inside, (entry.usedGpuMemory or 0) // BYTES_PER_MIB))
+        used = entry.usedGpuMemory  # None if the driver may not report it
+        found.append(Process(entry.pid, inside, None if used is None else used // BYTES_PER_MIB))
     return found
