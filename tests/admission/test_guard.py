@@ -33,6 +33,14 @@ def test_d03_slices_need_a_scheduler_of_ours_and_no_preset_node() -> None:
         judged(pod("story", containers=[container(limits=slices)], schedulerName="das-scheduler", nodeName="n1"))
 
 
+@pytest.mark.parametrize("annotation", ["gpu-fraction-num-devices", "gpu-fraction-container-name"])
+def test_d03_settings_of_a_share_under_another_scheduler_are_warned_about(annotation: str) -> None:
+    answer = judged(pod("story", containers=[container()], annotations={annotation: "1"}, schedulerName="theirs"))
+    assert answer["warnings"] == [
+        f"annotation {annotation} has no effect with scheduler theirs; set schedulerName: kai-scheduler"
+    ]
+
+
 @pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
 def test_d03_a_share_under_another_scheduler_is_warned_about(annotation: str) -> None:
     answer = judged(pod("story", containers=[container()], annotations={annotation: "0.5"}))
@@ -55,7 +63,8 @@ def test_d03_a_share_under_another_scheduler_is_warned_about(annotation: str) ->
         ),
         ({"gpu-fraction": "0.5", "mps": "true"}, ["mps has no effect"]),
         ({"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"}, []),
-        ({"mps": "true"}, []),
+        ({"mps": "true"}, ["mps has no effect"]),
+        ({"mps": "false"}, []),
     ],
 )
 def test_d03_annotations_without_effect_are_warned_about(annotations: dict[str, str], warned: list[str]) -> None:

@@ -52,6 +52,7 @@ def prefix_of(body: Json) -> str:
 
 
 GPU = {"nvidia.com/gpu": "1"}
+FOREIGN = ("\u0660.\u0665", "\uff10.\uff15", "0.\u0665", ".\uff15")  # digits of other scripts
 VALIDATOR: dict[str, tuple[Json, str | None]] = {
     # KAI Scheduler's own cases, and what is said to each; None: admitted.
     "whole gpu": (sharer({}, container(limits={"nvidia.com/gpu": "2"})), None),
@@ -118,18 +119,33 @@ OURS: dict[str, tuple[Json, str | None]] = {
             sharer({"gpu-fraction": value}),
             f"metadata.annotations[gpu-fraction]: {value!r}: must be",
         )
-        for value in ("1", "1.0", "NaN", "inf", "5e-1", "0x0.8", "0.5555", "0.001", "0.009", "+0.5", "0,5", "", " 0.5")
+        for value in (
+            "1",
+            "1.0",
+            "NaN",
+            "inf",
+            "5e-1",
+            "0x0.8",
+            "0.5555",
+            "0.001",
+            "0.009",
+            "+0.5",
+            "0,5",
+            "",
+            " 0.5",
+            *FOREIGN,
+        )
     },
     **{
         f"memory {value}": (sharer({"gpu-memory": value}), f"metadata.annotations[gpu-memory]: {value!r}: ")
-        for value in ("-1", "1Gi", "1.5", "1e3", "", "01", "1000000000000", "9" * 30)
+        for value in ("-1", "1Gi", "1.5", "1e3", "", "01", "1000000000000", "9" * 30, "1\u0660\u0660", "\uff11")
     },
     **{
         f"devices {value}": (
             sharer(FRACTION | {"gpu-fraction-num-devices": value}),
             f"metadata.annotations[gpu-fraction-num-devices]: {value!r}: must be a whole number from 1 to 64",
         )
-        for value in ("0", "two", "-1", "1.5", "65")
+        for value in ("0", "two", "-1", "1.5", "65", "1\u0660", "\uff12")
     },
     "unknown container": (
         sharer(FRACTION | {"gpu-fraction-container-name": "nobody"}, container("a"), init=[container("b")]),
@@ -175,6 +191,13 @@ OURS: dict[str, tuple[Json, str | None]] = {
         sharer(FRACTION | {PREFIX: "mine"}),
         "metadata.annotations[runai/shared-gpu-configmap]: 'mine': is set at admission; remove the annotation",
     ),
+    **{
+        f"prefix of another pod: {given}": (
+            sharer(FRACTION | {PREFIX: given}, container(env=references(f"{given}-0"))),
+            f"metadata.annotations[runai/shared-gpu-configmap]: '{given}': is set at admission; remove the annotation",
+        )
+        for given in ("v-abcdefg-shared-gpu", "ww-abcdefg-shared-gpu", "w-w-abcdefg-shared-gpu")
+    },
     "reference to a foreign config map": (
         sharer(FRACTION | {PREFIX: "w-abcdefg-shared-gpu"}, container(env=references("v-abcdefg-shared-gpu-0"))),
         "spec.containers[0].env[NVIDIA_VISIBLE_DEVICES]: {'configMapKeyRef': {'name': 'v-abcdefg-shared-gpu-0'",
@@ -209,7 +232,7 @@ def test_g02_d04_memory_is_refused_only_above_the_largest_gpu_that_is_known() ->
     largest = Catalog.shipped().largest_memory_mib()
     shared(sharer({"gpu-memory": str(largest)}))
     above = sharer({"gpu-memory": str(largest + 1)})
-    with pytest.raises(InputError, match=rf"no known GPU has more than {largest} MiB"):
+    with pytest.raises(InputError, match=rf"no known GPU has more than {largest} MiB; request at most this much"):
         shared(above)
     shared(above, Sharing(on=True, models=Catalog([Model("larger", (), largest + 1)])))
 
@@ -260,6 +283,22 @@ def test_g03_names_of_config_maps_are_short_and_begin_as_the_pod(metadata: Json,
     assert prefix_of(first).startswith(f"{begins}-")
     assert len(f"{prefix_of(first)}-i999") <= 63
     assert prefix_of(first) != prefix_of(second)
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"name": "w"}, {"name": "x" * 60}, {"name": "a." + "b-" * 20 + "c"}, {"generateName": "set-"}]
+)
+def test_d05_a_second_review_accepts_the_prefix_of_the_first(metadata: Json) -> None:
+    body = sharer(FRACTION)
+    body["metadata"] = metadata | {"annotations": dict(FRACTION)}
+    first = shared(body)
+    assert shared(first) == first
+    copied = copy.deepcopy(first)
+    copied["metadata"]["name"] = "copy"
+    with pytest.raises(
+        InputError, match="remove the annotation, and the variables NVIDIA_VISIBLE_DEVICES, GPU_PORTION"
+    ):
+        shared(copied)
 
 
 def test_d05_a_second_review_changes_nothing_and_covers_new_containers() -> None:
@@ -350,7 +389,7 @@ def test_x01_pods_of_the_document_get_exactly_what_the_binder_needs(case: str) -
         {"metadata": {"annotations": FRACTION}, "env": ["x"]},
         {"metadata": {"annotations": FRACTION | {PREFIX: 5}}},
         {
-            "metadata": {"annotations": FRACTION | {PREFIX: "w-abcdefg-shared-gpu"}},
+            "metadata": {"name": "w", "annotations": FRACTION | {PREFIX: "w-abcdefg-shared-gpu"}},
             "env": [{"name": VISIBLE, "valueFrom": 5}],
         },
     ],

@@ -86,6 +86,21 @@ def test_g01_d04_r01_shares_are_refused_until_sharing_is_switched_on(installed: 
     assert refusals(installed) == []
 
 
+def test_g01_the_documents_command_prints_false_unless_sharing_is_switched_on(installed: Cluster) -> None:
+    given: tuple[Json, ...] = (
+        {},
+        {"spec": {}},
+        {"spec": {"binder": {"cdiEnabled": True}}},
+        {"spec": {"admission": {}}},
+    )
+    for spec in given:
+        body = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}} | spec
+        installed.kubectl("delete", "config.kai.scheduler", "--all")
+        installed.kubectl("create", "-f", "-", input=json.dumps(body))
+        path = "jsonpath={.spec.admission.gpuSharing}"
+        assert installed.kubectl("get", "config", "-n", "kai-scheduler", "kai-config", "-o", path) == "false"
+
+
 def test_g03_d05_pods_of_the_document_can_be_applied_again(on: Cluster, workspace: str, tmp_path: Path) -> None:
     for body, index in ((BY_FRACTION, 0), (NAMED, 1)):
         file = tmp_path / "pod.yaml"
@@ -113,6 +128,26 @@ def test_g03_d05_pods_of_the_document_can_be_applied_again(on: Cluster, workspac
         assert prefix_of(again) == prefix_of(live)
 
 
+def test_d04_g06_a_copy_of_a_pod_is_refused_until_what_admission_added_is_removed(on: Cluster, workspace: str) -> None:
+    assert "created" in applied(on, workspace, BY_FRACTION)
+    live = on.api.get(f"/api/v1/namespaces/{workspace}/pods/gpu-sharing")
+    kept = [{key: each[key] for key in ("name", "image", "args", "env")} for each in live["spec"]["containers"]]
+    spec = {"schedulerName": "kai-scheduler", "containers": kept}
+    copied = document({"gpu-fraction": "0.5", PREFIX: prefix_of(live)}, name="copy") | {"spec": spec}
+    said = applied(on, workspace, copied)
+    assert f"metadata.annotations[{PREFIX}]: '{prefix_of(live)}': is set at admission; remove the annotation" in said
+    template = {"metadata": copied["metadata"] | {"labels": {"app": "a"}}, "spec": spec}
+    of_set = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": of_set}
+    assert "created" in applied(on, workspace, deployment)
+    events = ("get", "events", "-n", workspace, "-o", "yaml")
+    until(lambda: "is set at admission; remove the annotation" in on.kubectl(*events), "the event gives the fix")
+    assert "created" in applied(on, workspace, document({"gpu-fraction": "0.5"}, name="copy"))
+    on.kubectl("delete", "pod", "-n", workspace, "gpu-sharing", "--now")
+    again = document({"gpu-fraction": "0.5", PREFIX: prefix_of(live)}) | {"spec": spec}
+    assert "created" in applied(on, workspace, again), "the pod itself can be created again as it was"
+
+
 def test_g02_the_second_manifest_of_the_same_name_says_to_delete_the_first_pod(on: Cluster, workspace: str) -> None:
     assert "created" in applied(on, workspace, BY_FRACTION)
     sentence = "the share of a pod cannot be changed; delete the pod first, and create it again"
@@ -135,7 +170,7 @@ def test_g02_g03_d04_each_refusal_names_field_value_and_fix(on: Cluster, workspa
     cases = {
         "gpu-fraction]: '1.5': must be a decimal number": document({"gpu-fraction": "1.5"}),
         "gpu-memory]: '0': must be a whole number": document({"gpu-memory": "0"}),
-        "gpu-memory]: 2000000000: no known GPU has more": document({"gpu-memory": "2000000000"}),
+        "MiB; request at most this much": document({"gpu-memory": "2000000000"}),
         "gpu-fraction-num-devices]: '2': requires gpu-fraction": document({"gpu-fraction-num-devices": "2"}),
         "spec.containers[0].resources.limits[nvidia.com/gpu]: 1: the pod also has": document(share, whole),
         "spec.containers[0].resources.limits[nvidia.com/mig-1g.5gb]: 1: the pod also has": document(share, mig),
@@ -155,8 +190,15 @@ def test_d03_annotations_without_effect_are_warned_about(on: Cluster, workspace:
     assert "annotation gpu-fraction has no effect with scheduler default-scheduler" in warned(on, workspace, other)
     alone = document({"gpu-fraction-container-name": "gpu-workload"}, name="b")
     assert "gpu-fraction-container-name has no effect without gpu-fraction" in warned(on, workspace, alone)
-    mps = document({"gpu-fraction": "0.5", "mps": "true"}, name="c")
-    assert "annotation mps has no effect" in warned(on, workspace, mps)
+    for share in ({"gpu-fraction": "0.5"}, {}):
+        mps = document(share | {"mps": "true"}, name="c")
+        assert "annotation mps has no effect" in warned(on, workspace, mps)
+        on.kubectl("delete", "pod", "-n", workspace, "c", "--now")
+    for name in ("gpu-fraction-num-devices", "gpu-fraction-container-name"):
+        other = document({name: "1"}, name="d")
+        other["spec"]["schedulerName"] = "theirs"
+        assert f"annotation {name} has no effect with scheduler theirs" in warned(on, workspace, other)
+        on.kubectl("delete", "pod", "-n", workspace, "d", "--now")
 
 
 def test_t05_containers_that_are_added_to_a_sharer_see_no_gpu(on: Cluster, workspace: str) -> None:

@@ -1,6 +1,7 @@
 """T05: who writes what about shared GPUs, on either API server, without the webhook.
 
-All users of these tests have every right of RBAC to pods and ConfigMaps: what is refused, the policies refuse.
+All users of these tests have every right of RBAC to pods, ConfigMaps and BindRequests, and one has every right at all
+in its own namespace: what is refused, the policies refuse.
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ RESERVE = f"system:serviceaccount:{RESERVATIONS}:kai-resource-reservation"
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 NAMESPACES = "system:serviceaccount:kube-system:namespace-controller"
 CONTROLLERS = "system:kube-controller-manager"
+SCHEDULERS = ("system:serviceaccount:das-operator:das-scheduler", "system:serviceaccount:kai-scheduler:kai-scheduler")
 TENANT = "tenant"
-USERS = (BINDER, RESERVE, COLLECTOR, NAMESPACES, CONTROLLERS, TENANT)
+NAMESPACE_ADMIN = "namespace-admin"
+USERS = (BINDER, RESERVE, COLLECTOR, NAMESPACES, CONTROLLERS, *SCHEDULERS, TENANT)
 POWERFUL = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
     "metadata": {"name": "powerful"},
     "rules": [
         {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding", "configmaps"], "verbs": ["*"]},
+        {"apiGroups": ["scheduling.run.ai"], "resources": ["bindrequests", "bindrequests/status"], "verbs": ["*"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["*"]},
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]},
     ],
@@ -66,8 +70,12 @@ MARKS: dict[str, Json] = {
         )
     },
 }
+EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 ONLY_BINDER = "only the binder sets, changes or removes it"
 OF_THE_BINDER = "are created, changed and deleted by the binder"
+OF_THE_SCHEDULER = "only the scheduler creates BindRequests"
+WITH_THEIR_POD = "only the scheduler and the binder change and delete BindRequests"
+BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/{}/bindrequests"
 SHARED = FRACTION | {PREFIX: "w-abcdefg-shared-gpu"}
 
 
@@ -89,6 +97,7 @@ def installed(separate_cluster: Cluster) -> Cluster:
 def workspace(installed: Cluster) -> Iterator[str]:
     name = f"sharing-{secrets.token_hex(3)}"
     namespace(installed, name)
+    grant(installed, name, NAMESPACE_ADMIN, EVERYTHING)
     yield name
     installed.kubectl("delete", "namespace", name, "--wait=false")
 
@@ -96,14 +105,14 @@ def workspace(installed: Cluster) -> Iterator[str]:
 def test_t05_only_the_binder_says_which_gpu_a_pod_shares(installed: Cluster, workspace: str) -> None:
     for index, (said, metadata) in enumerate(MARKS.items()):
         body = marked(f"p{index}", {"metadata": metadata})
-        for user in (TENANT, CONTROLLERS, RESERVE):
+        for user in (TENANT, NAMESPACE_ADMIN, CONTROLLERS, RESERVE):
             refusal = create(installed, workspace, body, user)
             assert said in refusal, refusal
             assert ONLY_BINDER in refusal
         assert "created" in create(installed, workspace, body, BINDER)
         (kind, (name, *_)) = next((kind, list(values)) for kind, values in metadata.items())
-        for value in ("other", None):
-            refusal = patch(installed, workspace, f"p{index}", {"metadata": {kind: {name: value}}}, TENANT)
+        for value, user in (("other", TENANT), (None, TENANT), ("other", NAMESPACE_ADMIN)):
+            refusal = patch(installed, workspace, f"p{index}", {"metadata": {kind: {name: value}}}, user)
             assert ONLY_BINDER in refusal, refusal
             assert "leave it as it is" in refusal
         assert "patched" in patch(installed, workspace, f"p{index}", {"metadata": {"labels": {"seen": "y"}}}, TENANT)
@@ -115,14 +124,9 @@ def test_t05_no_detour_marks_a_pod_as_a_sharer(installed: Cluster, workspace: st
     assert "created" in create(installed, workspace, plain, TENANT)
     by_status = patch(installed, workspace, "plain", {"metadata": GROUP}, TENANT, "--subresource=status")
     assert ONLY_BINDER in by_status, by_status
-    target = {"apiVersion": "v1", "kind": "Node", "name": "n"}
-    binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
-    annotations = {"name": "plain", "annotations": {"apportion.io/shared-gpus": "x"}}
-    path = f"/api/v1/namespaces/{workspace}/pods/plain/binding"
-    raw = ("create", "--raw", path, "-f", "-", "--as", TENANT)
-    refusal = installed.kubectl(*raw, input=json.dumps(binding | {"metadata": annotations}), check=False)
+    refusal = bind(installed, workspace, "plain", TENANT, annotations={"apportion.io/shared-gpus": "x"})
     assert ONLY_BINDER in refusal, refusal
-    installed.kubectl(*raw, input=json.dumps(binding | {"metadata": {"name": "plain"}}))
+    assert "Success" in bind(installed, workspace, "plain", TENANT)
     template = {"metadata": {"labels": {"app": "a"} | GROUP["labels"]}, "spec": {"containers": [container()]}}
     spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
@@ -180,9 +184,7 @@ def test_t05_config_maps_with_gpus_belong_to_the_binder(installed: Cluster, work
 
 
 def test_t05_config_maps_with_gpus_go_with_their_pod_and_their_namespace(installed: Cluster, workspace: str) -> None:
-    create(installed, workspace, marked("owner"), TENANT)
-    uid = installed.api.get(f"/api/v1/namespaces/{workspace}/pods/owner")["metadata"]["uid"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": uid}
+    owner = owner_of(installed, workspace, "owner")
     for name, owners in (("a-shared-gpu-0", [owner]), ("b-shared-gpu-0", [])):
         body = config_map(name) | {"metadata": {"name": name, "ownerReferences": owners}, "immutable": True}
         assert "created" in create(installed, workspace, body, BINDER)
@@ -193,6 +195,62 @@ def test_t05_config_maps_with_gpus_go_with_their_pod_and_their_namespace(install
     installed.kubectl("delete", "namespace", workspace, "--wait=false")
     until(lambda: not installed.api.exists(f"/api/v1/namespaces/{workspace}"), "the namespace is gone", within=60)
     namespace(installed, workspace)
+
+
+def test_t05_only_the_scheduler_and_the_binder_write_bind_requests(installed: Cluster, workspace: str) -> None:
+    waiting = owner_of(installed, workspace, "waiting")
+    body, failed = bind_request(waiting), {"status": {"phase": "Failed"}}
+    for user in (TENANT, NAMESPACE_ADMIN, BINDER, CONTROLLERS, COLLECTOR, RESERVE):
+        refusal = create(installed, workspace, body, user)
+        assert "spec.podName: 'waiting'" in refusal, refusal
+        assert OF_THE_SCHEDULER in refusal
+    of_status = ("--subresource=status",)
+    for scheduler in SCHEDULERS:
+        assert "created" in create(installed, workspace, body, scheduler)
+        for user in (TENANT, NAMESPACE_ADMIN):
+            refusals = (
+                patch(installed, workspace, "waiting", {"spec": {"selectedNode": "n2"}}, user, kind="bindrequest"),
+                patch(installed, workspace, "waiting", failed, user, *of_status, kind="bindrequest"),
+                delete(installed, workspace, "bindrequest", "waiting", user=user),
+                installed.kubectl("delete", "--raw", BIND_REQUESTS.format(workspace), "--as", user, check=False),
+            )
+            assert all(WITH_THEIR_POD in said and "delete the pod instead" in said for said in refusals), refusals
+        assert "patched" in patch(installed, workspace, "waiting", failed, BINDER, *of_status, kind="bindrequest")
+        refusal = patch(installed, workspace, "waiting", {"spec": {"selectedNode": "n2"}}, BINDER, kind="bindrequest")
+        assert WITH_THEIR_POD in refusal, refusal
+        assert "deleted" in delete(installed, workspace, "bindrequest", "waiting", user=scheduler)
+    assert "created" in create(installed, workspace, body), "administrators repair"
+    assert "deleted" in delete(installed, workspace, "bindrequest", "waiting", user="")
+
+
+def test_t05_bind_requests_go_with_their_pod_and_their_namespace(installed: Cluster, workspace: str) -> None:
+    path = BIND_REQUESTS.format(workspace)
+    for name in ("a", "b"):
+        body = bind_request(owner_of(installed, workspace, name))
+        assert "created" in create(installed, workspace, body, SCHEDULERS[0])
+    delete(installed, workspace, "pod", "a", "--now", user=NAMESPACE_ADMIN)
+    until(lambda: not installed.api.exists(f"{path}/a"), "it is collected with its pod", within=60)
+    assert installed.api.exists(f"{path}/b")
+    installed.kubectl("delete", "namespace", workspace, "--wait=false")
+    until(lambda: not installed.api.exists(f"/api/v1/namespaces/{workspace}"), "the namespace is gone", within=60)
+    namespace(installed, workspace)
+
+
+def test_t05_pods_are_bound_by_those_who_may_bind_in_the_whole_cluster(installed: Cluster, workspace: str) -> None:
+    for name in ("a", "b", "c"):
+        create(installed, workspace, pod(name, containers=[container()], schedulerName="nobody"), NAMESPACE_ADMIN)
+    for plural in ("pods/a/binding", "bindings"):
+        said = bind(installed, workspace, "a", NAMESPACE_ADMIN, plural)
+        assert "target.name: 'n': a pod is bound by its scheduler" in said, said
+        assert "the verb bind on pods of apportion.io" in said
+    assert "Success" in bind(installed, workspace, "a", TENANT)
+    if installed.kind == "real":  # with the roles that Kubernetes itself ships
+        assert "Success" in bind(installed, workspace, "c", "system:kube-scheduler")
+    grant(installed, "", NAMESPACE_ADMIN, {"apiGroups": ["apportion.io"], "resources": ["pods"], "verbs": ["bind"]})
+    until(lambda: "Success" in bind(installed, workspace, "b", NAMESPACE_ADMIN), "the right counts")
+    installed.kubectl("delete", "clusterrole,clusterrolebinding", NAMESPACE_ADMIN)
+    bound = installed.api.items(f"/api/v1/namespaces/{workspace}/pods")
+    assert {each["metadata"]["name"] for each in bound if each["spec"].get("nodeName")} >= {"a", "b"}
 
 
 GOOD = sharer(SHARED, container("a", env=references("w-abcdefg-shared-gpu-0")), container("b", env=[VOID]))
@@ -208,6 +266,13 @@ FORMS: dict[str, Json] = {
         container("a", env=[VOID]),
         init=[container("zero", env=[VOID]), container("first", env=references("w-abcdefg-shared-gpu-i1"))],
     ),
+    "a long name": sharer(
+        FRACTION | {PREFIX: f"{'w' * 38}-abcdefg-shared-gpu"},
+        container("a", env=references(f"{'w' * 38}-abcdefg-shared-gpu-0")),
+        name=f"{'w' * 38}-1234",
+    ),
+    "a generated name": sharer(SHARED, container("a", env=references("w-abcdefg-shared-gpu-0")))
+    | {"metadata": {"generateName": "w-", "annotations": SHARED}},
 }
 
 
@@ -226,6 +291,12 @@ OTHERS: dict[str, Json] = {
     "the index of an init container": sharer(SHARED, container("a", env=reference(name="w-abcdefg-shared-gpu-i0"))),
     "a longer index": sharer(SHARED, container("a", env=reference(name="w-abcdefg-shared-gpu-00"))),
     "the config map of another pod": sharer(SHARED, container("a", env=reference(name="v-abcdefg-shared-gpu-0"))),
+    "the prefix of another pod": sharer(SHARED, container("a", env=reference()), name="v"),
+    "the prefix of a longer name": sharer(SHARED, container("a", env=reference()), name="ww"),
+    "the prefix of a shorter name": sharer(
+        FRACTION | {PREFIX: "w-w-abcdefg-shared-gpu"}, container("a", env=reference(name="w-w-abcdefg-shared-gpu-0"))
+    ),
+    "a preset node": sharer(SHARED, container("a", env=reference()), nodeName="n"),
     "a config map of the tenant": sharer(FRACTION | {PREFIX: "mine"}, container("a", env=reference(name="mine-0"))),
     "no annotation": sharer(FRACTION, container("a", env=reference())),
     "another key": sharer(SHARED, container("a", env=reference(key="OTHER"))),
@@ -283,6 +354,41 @@ def test_g02_the_share_of_a_pod_is_never_changed(installed: Cluster, workspace: 
     assert "patched" in patch(installed, workspace, "w", {"metadata": {"annotations": {"seen": "yes"}}}, TENANT)
     create(installed, workspace, pod("other", containers=[container()]), TENANT)
     assert "patched" in patch(installed, workspace, "other", {"metadata": {"annotations": {"gpu-memory": "1"}}}, TENANT)
+
+
+def owner_of(cluster: Cluster, where: str, name: str) -> Json:
+    """A pod that waits, as the owner of what is written about it."""
+    create(cluster, where, pod(name, containers=[container()], schedulerName="nobody"), TENANT)
+    uid = cluster.api.get(f"/api/v1/namespaces/{where}/pods/{name}")["metadata"]["uid"]
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+
+
+def bind_request(owner: Json) -> Json:
+    name = owner["name"]
+    spec = {"podName": name, "podUID": owner["uid"], "selectedNode": "n", "selectedGPUGroups": ["g"]}
+    kind = {"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest"}
+    return kind | {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
+
+
+def bind(cluster: Cluster, where: str, name: str, user: str, plural: str = "", **metadata: Any) -> str:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name} | metadata, "target": target}
+    path = f"/api/v1/namespaces/{where}/{plural or f'pods/{name}/binding'}"
+    raw = ("create", "--raw", path, "-f", "-", "--as", user)
+    return cluster.kubectl(*raw, input=json.dumps(body), check=False)
+
+
+def grant(cluster: Cluster, where: str, user: str, rule: Json) -> None:
+    """A right in a namespace, or in the whole cluster."""
+    scope = "" if where else "Cluster"
+    group = "rbac.authorization.k8s.io"
+    metadata = {"name": user} | ({"namespace": where} if where else {})
+    role = {"apiVersion": f"{group}/v1", "kind": f"{scope}Role", "metadata": metadata, "rules": [rule]}
+    subjects = [{"apiGroup": group, "kind": "User", "name": user}]
+    bound = role | {"kind": f"{scope}RoleBinding", "subjects": subjects}
+    bound["roleRef"] = {"apiGroup": group, "kind": f"{scope}Role", "name": user}
+    del bound["rules"]
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([role, bound]))
 
 
 def marked(name: str, more: Json | None = None) -> Json:

@@ -7,6 +7,7 @@ import pytest
 from apportion.apis import kinds, names
 from apportion.apis.shared_gpus import groups_of, shared_gpus_of
 from tests.binder.cluster import MIB, OTHER, SharingCluster, binding
+from tests.builders import pods
 from tests.scheduler.cluster import until
 
 
@@ -151,7 +152,9 @@ async def test_g06_a_foreign_config_map_is_neither_used_nor_replaced(shared: Sha
     async with binding(shared):
         pod = await shared.pod("a")
         await shared.request(pod, gpus[0])
-        assert "does not belong to the pod" in await shared.failed("a")
+        said = await shared.failed("a")
+        assert "ConfigMap a-1234567-shared-gpu-0 does not belong to this pod: annotation runai/shared-gpu" in said
+        assert "delete this pod, and create it again without the annotation" in said
         found = await shared.client.get(kinds.CONFIG_MAPS, "a-1234567-shared-gpu-0", namespace="default")
         assert found["data"] == {"x": "y"}
         await shared.client.delete(kinds.CONFIG_MAPS, "a-1234567-shared-gpu-0", namespace="default")
@@ -171,6 +174,22 @@ async def test_g06_the_config_map_of_an_earlier_attempt_does_not_block_the_next(
         await embedded.request(pod, gpus[0])
         await embedded.running("a")
         await embedded.check()
+
+
+async def test_g03_pods_that_admission_does_not_change_are_told_why(embedded: SharingCluster) -> None:
+    gpus = await embedded.node()
+    for namespace in (names.KAI_NAMESPACE, "default"):
+        body = pods.our_pod("a", namespace=namespace, fraction="0.5")
+        await embedded.client.create(kinds.PODS, body, namespace=namespace)
+        pod = await embedded.get("a", namespace)
+        async with binding(embedded):
+            await embedded.request(pod, gpus[0])
+            said = await embedded.failed("a", namespace)
+        if namespace == "default":
+            assert "created without it; delete the pod and create it again" in said
+        else:
+            assert "pods in namespace kai-scheduler are not changed at admission" in said
+            assert "create the pod in another namespace" in said
 
 
 async def test_g12_cdi_names_of_gpus(embedded: SharingCluster) -> None:

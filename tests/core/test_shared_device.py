@@ -50,12 +50,22 @@ def test_g04_whoever_joins_one_by_one_gets_the_same_as_all_at_once(
 
 
 @given(memories, sharer)
-def test_g06_the_portion_is_never_more_than_what_the_pod_has(memory: DeviceMemory, asked: Sharer) -> None:
+def test_g06_the_portion_is_rounded_up_as_queues_are_charged(memory: DeviceMemory, asked: Sharer) -> None:
     portion = milli(memory, asked)
-    assert 0 <= portion <= 1000
+    assert 1 <= portion <= 1000
     if asked.milli is None:
-        assert Fraction(portion, 1000) <= Fraction(asked.mib or 0, memory.mib)
+        exact = min(Fraction(1), Fraction(asked.mib or 0, memory.mib))
+        assert 0 <= Fraction(portion, 1000) - exact < Fraction(1, 1000)
     assert Fraction(decimal(portion)) == Fraction(portion, 1000)
+
+
+def test_g04_the_last_mib_can_be_shared_and_none_beyond_it() -> None:
+    others = {PodUID("a"): Sharer("ns", "a", 700), PodUID("b"): Sharer("ns", "b", None, 100)}
+    last = Sharer("ns", "c", None, 200)
+    assert joined(DeviceMemory(1000), others, PodUID("c"), last) == 200
+    more = Sharer("ns", "c", None, 201)
+    assert joined(DeviceMemory(1000), others, PodUID("c"), more) == Refused(800, 201, DeviceMemory(1000))
+    assert joined(UNKNOWN, {PodUID("a"): others[PodUID("a")]}, PodUID("c"), Sharer("ns", "c", 300)) == 300
 
 
 def test_g04_reasons_name_the_numbers() -> None:

@@ -188,6 +188,7 @@ def test_t05_only_namespaces_that_ship_and_kube_system_are_exempt_by_name() -> N
     for selector in [*selectors, *(each["namespaceSelector"] for each in guarding)]:
         by_name, *others = selector["matchExpressions"]
         assert set(by_name["values"]) == {*shipped, *sharing, names.KUBE_SYSTEM_NAMESPACE}
+        assert set(by_name["values"]) == set(names.NAMESPACES_WITHOUT_ADMISSION)
         assert others in ([], [{"key": names.GPU_GUARD_LABEL, "operator": "NotIn", "values": [names.GPU_GUARD_EXEMPT]}])
     # Names that exist only after sharing is installed are kept for it.
     (condition,) = policies["namespaces.gpu-guard.apportion.io"]["matchConditions"]

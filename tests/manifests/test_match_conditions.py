@@ -20,6 +20,10 @@ ENTRIES = {entry["name"]: entry for entry in CONFIGURATION["webhooks"]}
 SLICED = {"nvidia.com/mig-1g.5gb": "1"}
 
 
+GUARD = next(entry for entry in manifests.load() if entry["kind"] == "ValidatingWebhookConfiguration")
+ENTRIES |= {entry["name"]: entry for entry in GUARD["webhooks"]}
+
+
 def reached(name: str, obj: dict[str, Any], *, old: dict[str, Any] | None = None) -> bool:
     values = {"object": obj, "oldObject": old, "request": {"operation": "UPDATE" if old else "CREATE"}}
     compiler = Compiler(with_params=False)
@@ -41,6 +45,7 @@ WANTED = {
     "memory": pod("story", containers=[container(limits={"gpu.das.com/mem": "1"})]),
     "fraction": pod("story", containers=[container()], annotations={"gpu-fraction": "0.5"}),
     "share of memory": pod("story", containers=[container()], annotations={"gpu-memory": "1"}),
+    "container of a share": pod("story", containers=[container()], annotations={"gpu-fraction-container-name": "main"}),
     "devices of a share": pod("story", containers=[container()], annotations={"gpu-fraction-num-devices": "1"}),
 }
 UNWANTED = {
@@ -70,6 +75,23 @@ def test_d02_pods_that_name_a_gpu_are_sent(case: str) -> None:
 @pytest.mark.parametrize("case", sorted(UNWANTED))
 def test_d02_all_others_never_reach_the_webhook(case: str) -> None:
     assert not reached("pods.slices.apportion.io", UNWANTED[case])
+
+
+@pytest.mark.parametrize("case", [case for case in sorted(WANTED) if "annotations" in WANTED[case]["metadata"]])
+def test_d02_d03_the_same_annotations_of_a_share_are_sent_to_be_validated(case: str) -> None:
+    assert reached("pods.guard.apportion.io", WANTED[case])
+
+
+def test_d02_d03_mps_is_an_annotation_of_shares_only_for_the_scheduler_that_has_it() -> None:
+    def sent(value: str, **spec: str) -> bool:
+        body = pod("story", containers=[container()], annotations={"mps": value}, **spec)
+        assert not reached("pods.slices.apportion.io", body)
+        return reached("pods.guard.apportion.io", body)
+
+    assert sent("true", schedulerName="kai-scheduler")
+    assert not sent("false", schedulerName="kai-scheduler")
+    assert not sent("true", schedulerName="theirs")
+    assert not sent("true")
 
 
 def test_d02_d05_an_update_is_sent_only_if_the_spec_changes() -> None:

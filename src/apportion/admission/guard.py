@@ -40,16 +40,15 @@ def check(pod: Mapping[str, Any]) -> None:
 def warnings(pod: Mapping[str, Any]) -> list[str]:
     """Warnings for annotations that have no effect (D03)."""
     scheduler = _spec(pod).get("schedulerName") or names.DEFAULT_SCHEDULER
-    asked = shares.named(pod)
+    annotations = requests.mapping(_metadata(pod).get("annotations"), "metadata.annotations")
     if scheduler != names.KAI_SCHEDULER:
         fix = f"has no effect with scheduler {scheduler}; set schedulerName: {names.KAI_SCHEDULER}"
-        return [f"annotation {name} {fix}" for name in asked]
-    annotations = requests.mapping(_metadata(pod).get("annotations"), "metadata.annotations")
+        return [f"annotation {name} {fix}" for name in shares.WRITTEN if name in annotations]
     found = []
-    if not asked and names.GPU_FRACTION_CONTAINER in annotations:
+    if not shares.named(pod) and names.GPU_FRACTION_CONTAINER in annotations:
         fix = f"has no effect without {' or '.join(shares.SHARES)}"
         found.append(f"annotation {names.GPU_FRACTION_CONTAINER} {fix}")
-    if asked and annotations.get(names.MPS) is not None:
+    if annotations.get(names.MPS) == "true":
         found.append(f"annotation {names.MPS} has no effect")
     return found
 

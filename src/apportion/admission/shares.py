@@ -29,7 +29,9 @@ from apportion.apis.shares import Share, read_share
 from apportion.core.catalog import Catalog
 
 SHARES = (names.GPU_FRACTION, names.GPU_SHARE_MEMORY)
-ANNOTATIONS = (*SHARES, names.GPU_FRACTION_DEVICES, names.GPU_FRACTION_CONTAINER, names.SHARED_GPU_CONFIG_MAP)
+WRITTEN = (*SHARES, names.GPU_FRACTION_DEVICES, names.GPU_FRACTION_CONTAINER)
+"""Those that users write: pods with one of them are sent to the webhook (D02)."""
+ANNOTATIONS = (*WRITTEN, names.SHARED_GPU_CONFIG_MAP)
 """They describe the share of a pod, and cannot be changed once it exists."""
 VARIABLES = (names.VISIBLE_DEVICES, names.GPU_PORTION, names.NUMBER_OF_GPUS)
 """Of the container with the share."""
@@ -39,7 +41,7 @@ _DEVICES = (names.NVIDIA_PREFIX, names.SLICE_PREFIX)
 _LONGEST_NAME = 39  # characters of the pod's name, so that names of ConfigMaps have at most 63
 _RANDOM_CHARACTERS = 7
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as in names that the API server generates: no words, no lookalikes
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?-[a-z0-9]{7}-shared-gpu", re.ASCII)
+_ADDED = re.compile(rf"-[a-z0-9]{{{_RANDOM_CHARACTERS}}}-{shared_gpus.CONFIG_MAP_SUFFIX}", re.ASCII)
 _CHANGED = "the share of a pod cannot be changed; delete the pod first, and create it again"
 
 
@@ -159,16 +161,19 @@ def _keep_container(
 
 
 def _prefix(pod: Mapping[str, Any]) -> str:
-    """How the names of the pod's ConfigMaps begin: new, or as an earlier review chose it."""
-    given = _annotations(pod).get(names.SHARED_GPU_CONFIG_MAP)
-    if given is not None:
-        if not isinstance(given, str) or not _PREFIX.fullmatch(given):
-            raise RequestError(_field(names.SHARED_GPU_CONFIG_MAP), given, "is set at admission; remove the annotation")
-        return given
+    """How the names of the pod's ConfigMaps begin: new, or as an earlier review of this pod chose it.
+
+    One that was copied from another pod is refused and not replaced, so that the manifest can be applied again."""
     metadata = requests.mapping(pod.get("metadata"), "metadata")
-    name = str(metadata.get("name") or metadata.get("generateName") or "pod")
-    random = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARACTERS))
-    return f"{name[:_LONGEST_NAME].rstrip('.-')}-{random}-{shared_gpus.CONFIG_MAP_SUFFIX}"
+    name = str(metadata.get("name") or metadata.get("generateName") or "pod")[:_LONGEST_NAME].rstrip(".-")
+    given = _annotations(pod).get(names.SHARED_GPU_CONFIG_MAP)
+    if given is None:
+        random = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARACTERS))
+        return f"{name}-{random}-{shared_gpus.CONFIG_MAP_SUFFIX}"
+    if isinstance(given, str) and given.startswith(name) and _ADDED.fullmatch(given, len(name)):
+        return given
+    fix = f"is set at admission; remove the annotation, and the variables {', '.join(VARIABLES)} that refer to it"
+    raise RequestError(_field(names.SHARED_GPU_CONFIG_MAP), given, fix, code="CopiedShare")
 
 
 def _refer(container: ManifestContainer, prefix: str, config_map: str) -> list[str]:

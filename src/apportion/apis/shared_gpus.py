@@ -104,11 +104,7 @@ def config_map_name(pod: Pod, share: Share) -> str:
     """The ConfigMap with the devices of the container that has the share. The pod must name its prefix."""
     prefix = pod.metadata.annotations.get(names.SHARED_GPU_CONFIG_MAP, "")
     if not prefix:
-        raise InputError(
-            f"metadata.annotations[{names.SHARED_GPU_CONFIG_MAP}]",
-            prefix,
-            "is set at admission, and this pod was created without it; delete the pod and create it again",
-        )
+        raise InputError(f"metadata.annotations[{names.SHARED_GPU_CONFIG_MAP}]", prefix, _not_set(pod))
     return f"{prefix}-{config_map_index(pod, share)}"
 
 
@@ -142,6 +138,16 @@ def sharers_of(metadata: ObjectMeta) -> dict[PodUID, Sharer]:
         return msgspec.json.decode(metadata.annotations.get(names.SHARERS, "{}"), type=dict[PodUID, Sharer])
     except msgspec.DecodeError:
         return {}
+
+
+def _not_set(pod: Pod) -> str:
+    namespace = pod.metadata.namespace
+    if namespace in names.NAMESPACES_WITHOUT_ADMISSION:
+        return (
+            f"is set at admission, and pods in namespace {namespace} are not changed at admission, so they cannot "
+            "share a GPU; create the pod in another namespace"
+        )
+    return "is set at admission, and this pod was created without it; delete the pod and create it again"
 
 
 def _digest(text: str) -> str:

@@ -68,7 +68,10 @@ class ConfigMaps:
         if found is None:
             raise errors.Conflict(409, "Conflict", f"ConfigMap {name} was deleted")
         if not found.owned_by(pod):
-            raise CannotBind(f"ConfigMap {name} exists and does not belong to the pod; delete it")
+            raise CannotBind(
+                f"ConfigMap {name} does not belong to this pod: annotation {names.SHARED_GPU_CONFIG_MAP} was copied; "
+                "delete this pod, and create it again without the annotation and the variables that refer to it"
+            )
         if found.metadata.annotations.get(names.BIND_REQUEST) != wanted["metadata"]["annotations"][names.BIND_REQUEST]:
             return found
         if found.data != wanted["data"] or not found.immutable:

@@ -162,7 +162,8 @@ class Catalog:
         """Refuse more memory than the largest known GPU has."""
         largest = self.largest_memory_mib()
         if mib > largest:
-            raise RequestError(field, mib, f"no known GPU has more than {largest} MiB", code="TooMuchMemory")
+            fix = f"no known GPU has more than {largest} MiB; request at most this much"
+            raise RequestError(field, mib, fix, code="TooMuchMemory")
 
     def largest_memory_mib(self) -> int:
         return max((model.memory_mib for model in self._models.values()), default=0)

@@ -72,7 +72,7 @@ def joined(memory: DeviceMemory, sharers: Mapping[PodUID, Sharer], uid: PodUID, 
 
 
 def milli(memory: DeviceMemory, sharer: Sharer) -> int:
-    """The share in thousandths of the GPU, rounded down: never more than what the pod has."""
+    """The share in thousandths of the GPU, rounded up as queues are charged: no share is 0."""
     if sharer.milli is not None:
         return sharer.milli
-    return min(MILLI, sharer.mib_on(memory.mib) * MILLI // memory.mib)
+    return min(MILLI, -(-sharer.mib_on(memory.mib) * MILLI // memory.mib))

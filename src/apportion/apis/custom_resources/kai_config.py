@@ -10,6 +10,8 @@ from msgspec import Meta
 from apportion.apis.custom_resources.schema import OPEN
 from apportion.apis.meta import Conditions, ObjectMeta, Wire
 
+_FILLED = Meta(extra_json_schema={"default": {}})  # so that defaults within it are shown
+
 
 class AdmissionConfig(Wire):
     gpu_sharing: Annotated[
@@ -69,7 +71,7 @@ class PodGrouperConfig(Wire):
 class ConfigSpec(Wire):
     namespace: str = ""
     pod_grouper: Annotated[PodGrouperConfig, OPEN] = msgspec.field(default_factory=PodGrouperConfig)
-    admission: Annotated[AdmissionConfig, OPEN] = msgspec.field(default_factory=AdmissionConfig)
+    admission: Annotated[AdmissionConfig, OPEN, _FILLED] = msgspec.field(default_factory=AdmissionConfig)
     binder: Annotated[BinderConfig, OPEN] = msgspec.field(default_factory=BinderConfig)
 
 
@@ -81,5 +83,5 @@ class Config(Wire):
     """Configuration of GPU sharing and of groups of pods."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: ConfigSpec = msgspec.field(default_factory=ConfigSpec)
+    spec: Annotated[ConfigSpec, _FILLED] = msgspec.field(default_factory=ConfigSpec)
     status: ConfigStatus = msgspec.field(default_factory=ConfigStatus)
