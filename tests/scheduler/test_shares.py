@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from apportion.apis import kinds, names, shared_gpus
@@ -223,7 +224,7 @@ async def test_g05_what_the_kubelet_gave_counts_and_not_what_was_planned(sharing
 
 
 async def test_g05_the_name_of_a_group_that_is_on_another_gpu_is_not_given_again(sharing: ApiCluster) -> None:
-    """It was named by a pod that did not fit on the GPU that the kubelet gave; another pod shares that GPU now."""
+    """It was named by a pod that did not fit on the GPU that the kubelet gave; other pods share that GPU now."""
     gpus = await shared_node(sharing)
     async with scheduling(sharing):
         await sharing.pod("a", **share(fraction="0.6"))
@@ -232,10 +233,15 @@ async def test_g05_the_name_of_a_group_that_is_on_another_gpu_is_not_given_again
         joined = await requested_for(sharing, "b")
         assert joined.spec.selected_gpu_groups == first.spec.selected_gpu_groups
         (planned,) = first.spec.selected_devices
-        await bind(sharing, joined, next(gpu for gpu in gpus if gpu != planned))
+        other = next(gpu for gpu in gpus if gpu != planned)
+        await bind(sharing, joined, other)
         await sharing.bound("b")
         await sharing.pod("c", **share(fraction="0.5"))
-        assert (await requested_for(sharing, "c")).spec.selected_gpu_groups == first.spec.selected_gpu_groups
+        apart = await requested_for(sharing, "c")
+        assert apart.spec.selected_devices == [planned], "the others have the GPU that the kubelet gave"
+        spec = msgspec.structs.replace(apart.spec, selected_gpu_groups=first.spec.selected_gpu_groups)
+        await bind(sharing, msgspec.structs.replace(apart, spec=spec), other)
+        await sharing.bound("c")
         await fail(sharing, first, "the pod does not fit")
         second = await until(lambda: another(sharing, first))
     assert second.spec.selected_devices == [planned]
