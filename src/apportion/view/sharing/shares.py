@@ -81,8 +81,10 @@ class Shares:
     def bind_request_changed(self, old: BindRequest | None, new: BindRequest | None) -> None:
         if old is not None:
             self._failed.pop(PodUID(old.spec.pod_uid), None)
+            self._fleet.failed_nodes.pop(PodUID(old.spec.pod_uid), None)
         if new is not None and new.failed:
             self._failed[PodUID(new.spec.pod_uid)] = new
+            self._fleet.failed_nodes[PodUID(new.spec.pod_uid)] = new.failed_nodes
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid or new.failed):
             uid = PodUID(old.spec.pod_uid)
             known = self._requests.get(uid)
