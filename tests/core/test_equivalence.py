@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from apportion.apis import names
+from apportion.apis.identities import NodeName
 from apportion.apis.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from apportion.core import group_decision
 from apportion.core.equivalence import alone, node_class, request_class
@@ -172,6 +173,13 @@ def test_a_pod_for_which_the_place_of_a_moved_pod_is_kept_is_like_no_other() -> 
     assert not alone(fleet, Group.of(successor))
     fleet.reserve(Reservation("place", "n", {"cpu": 1}, owner=successor_key(successor)))
     assert [alone(fleet, Group.of(each)) for each in (successor, rival)] == [True, False]
+
+
+def test_g05_a_pod_that_could_not_be_bound_is_like_no_other() -> None:
+    fleet = mig_fleet(2)
+    failed, other = (pod_request(name, fraction="0.5") for name in ("failed", "other"))
+    fleet.failed_nodes[failed.uid] = (NodeName("node-0"),)
+    assert [alone(fleet, Group.of(*each, key="g")) for each in ((failed, other), (other,))] == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(40))

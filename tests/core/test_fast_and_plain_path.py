@@ -46,6 +46,9 @@ def _compare(dice: random.Random, policy: str, steps: int) -> None:
     running: list[str] = []
     for number in range(steps):
         request = _request(dice, number)
+        if dice.random() < 0.2:
+            nodes = dice.sample([f"node-{index}" for index in range(12)], dice.randint(1, 12))
+            plain.failed_nodes[request.uid] = fast.failed_nodes[request.uid] = tuple(nodes)
         slow = group_decision.decide(plain, Group.of(request), by_hand, plain=True)
         quick = group_decision.decide(fast, Group.of(request), by_row)
         assert slow == quick

@@ -61,8 +61,9 @@ def random_request(dice: random.Random, number: int) -> Request:
 MIB = (1, 333, 4000, 15360, 40960, 90000)
 
 
-def placed(fleet: Fleet, requests: Iterable[Request], policy: Policy) -> list[Statement]:
-    outcomes = [group_decision.decide(fleet, Group.of(each), policy, explained=False) for each in requests]
+def placed(fleet: Fleet, requests: Iterable[Request], policy: Policy, *, plain: bool = False) -> list[Statement]:
+    groups = (Group.of(each) for each in requests)
+    outcomes = [group_decision.decide(fleet, group, policy, explained=False, plain=plain) for group in groups]
     return [each for each in outcomes if isinstance(each, Statement)]
 
 
@@ -218,6 +219,33 @@ def test_g05_two_reservation_pods_that_name_one_gpu_hold_it_until_both_are_gone(
         assert fleet.nodes["n"].gpus["n-gpu0"].reservation == other.uid
         fleet.rollback(mark)
         assert fleet.record() == before
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_g05_nodes_to_which_a_pod_could_not_be_bound_come_last(policy: str, *, plain: bool) -> None:
+    """And among these the one first that failed longest ago."""
+    names_ = [NodeName(f"n{number}") for number in range(3)]
+    fleet = fleet_of(*((node_facts(name), [(T4, False)]) for name in names_))
+    request = pod_request("p", fraction="0.5")
+
+    def chosen(*failed: NodeName) -> NodeName:
+        fleet.failed_nodes[request.uid] = failed
+        mark = fleet.checkpoint()
+        (statement,) = placed(fleet, [request], Policy(policy), plain=plain)
+        fleet.rollback(mark)
+        return statement.binds[0].node
+
+    first = chosen()
+    second = chosen(first)
+    third = chosen(first, second)
+    assert {first, second, third} == set(names_)
+    for failed in ((first, second, third), (third, first, second), (third, NodeName("gone"), first, second)):
+        assert chosen(*failed) == failed[0]
+    del fleet.failed_nodes[request.uid]
+    fleet.failed_nodes[PodUID("another")] = (first,)
+    (statement,) = placed(fleet, [request], Policy(policy), plain=plain)
+    assert statement.binds[0].node == first, "what happened to another pod does not matter to this one"
 
 
 def test_g04_a_memory_share_is_charged_by_the_smallest_gpu_while_pending_and_by_its_own_when_placed() -> None:

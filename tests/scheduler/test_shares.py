@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from apportion.apis import kinds, names, shared_gpus
@@ -151,6 +152,42 @@ async def test_g05_a_request_that_was_not_carried_out_is_reported_and_replaced(s
         await sharing.bound("a")
 
 
+async def test_g05_a_pod_is_bound_to_another_node_after_its_request_failed(sharing: ApiCluster) -> None:
+    """The next leader remembers every node on which requests for the pod failed."""
+    for name in ("n1", "n2", "n3"):
+        await shared_node(sharing, name)
+    failed: list[str] = []
+    for _ in range(3):
+        async with scheduling(sharing):
+            if not failed:
+                await sharing.pod("a", **share(fraction="0.5"))
+                (request,) = await requested(sharing, "a")
+            else:
+                request = await until(lambda before=request: another(sharing, before))  # type: ignore[misc]
+            assert request.spec.selected_node not in failed
+            assert list(request.failed_nodes) == failed
+            failed.append(request.spec.selected_node)
+            await fail(sharing, request, "the reservation pod has not started")
+            await sharing.waits("a")
+        await sharing.end_lease()
+    async with scheduling(sharing):
+        last = await until(lambda: another(sharing, request))
+        assert last.spec.selected_node == failed[0], "no node is left: the one that failed longest ago"
+        await bind(sharing, last)
+        await sharing.bound("a")
+
+
+async def test_g05_a_pod_stays_on_the_only_node_that_can_take_it(sharing: ApiCluster) -> None:
+    await shared_node(sharing)
+    await sharing.node("n2")
+    async with scheduling(sharing):
+        await sharing.pod("a", **share(fraction="0.5"))
+        (first,) = await requested(sharing, "a")
+        await fail(sharing, first, "the reservation pod has not started")
+        second = await until(lambda: another(sharing, first))
+        assert (first.spec.selected_node, second.spec.selected_node) == ("n1", "n1")
+
+
 async def test_g11_the_next_leader_counts_what_is_requested(sharing: ApiCluster) -> None:
     await shared_node(sharing, gpus=1)
     async with scheduling(sharing):
@@ -223,7 +260,7 @@ async def test_g05_what_the_kubelet_gave_counts_and_not_what_was_planned(sharing
 
 
 async def test_g05_the_name_of_a_group_that_is_on_another_gpu_is_not_given_again(sharing: ApiCluster) -> None:
-    """It was named by a pod that did not fit on the GPU that the kubelet gave; another pod shares that GPU now."""
+    """It was named by a pod that did not fit on the GPU that the kubelet gave; other pods share that GPU now."""
     gpus = await shared_node(sharing)
     async with scheduling(sharing):
         await sharing.pod("a", **share(fraction="0.6"))
@@ -232,10 +269,15 @@ async def test_g05_the_name_of_a_group_that_is_on_another_gpu_is_not_given_again
         joined = await requested_for(sharing, "b")
         assert joined.spec.selected_gpu_groups == first.spec.selected_gpu_groups
         (planned,) = first.spec.selected_devices
-        await bind(sharing, joined, next(gpu for gpu in gpus if gpu != planned))
+        other = next(gpu for gpu in gpus if gpu != planned)
+        await bind(sharing, joined, other)
         await sharing.bound("b")
         await sharing.pod("c", **share(fraction="0.5"))
-        assert (await requested_for(sharing, "c")).spec.selected_gpu_groups == first.spec.selected_gpu_groups
+        apart = await requested_for(sharing, "c")
+        assert apart.spec.selected_devices == [planned], "the others have the GPU that the kubelet gave"
+        spec = msgspec.structs.replace(apart.spec, selected_gpu_groups=first.spec.selected_gpu_groups)
+        await bind(sharing, msgspec.structs.replace(apart, spec=spec), other)
+        await sharing.bound("c")
         await fail(sharing, first, "the pod does not fit")
         second = await until(lambda: another(sharing, first))
     assert second.spec.selected_devices == [planned]

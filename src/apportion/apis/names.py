@@ -120,6 +120,7 @@ RESERVED_GPU = "run.ai/reserve_for_gpu_index"  # on a reservation pod: the UUID 
 PLANNED_GPU = "apportion.io/planned-gpu"  # on a reservation pod: the GPU that the scheduler expects it to get
 SHARERS = "apportion.io/sharers"  # on a reservation pod: the pods that share its GPU
 SHARED_GPUS = "apportion.io/shared-gpus"  # on a bound pod with a share: its GPUs and what it has of each
+FAILED_NODES = "apportion.io/failed-nodes"  # on a BindRequest: where earlier ones for its pod failed
 BIND_REQUEST = "apportion.io/bind-request"  # on a pod with a share and its ConfigMap: the UID of the BindRequest
 SHARED_GPU_CONFIG_MAP = "runai/shared-gpu-configmap"  # on a pod with a share: how the names of its ConfigMaps begin
 

@@ -28,9 +28,9 @@ def group_class(fleet: Fleet, group: Group) -> Hashable:
 
 def alone(fleet: Fleet, group: Group) -> bool:
     """The group is like no other, because something is kept for it: its pods hold slices from an earlier attempt, or
-    capacity is reserved for it or for successors that they can be. What is kept for others counts the same for
-    everybody."""
-    if any(fleet.holds(uid) for uid in group.uids):
+    capacity is reserved for it or for successors that they can be; or because a pod of it could not be bound to some
+    nodes. What is kept for others counts the same for everybody."""
+    if any(fleet.holds(uid) or uid in fleet.failed_nodes for uid in group.uids):
         return True
     return bool(fleet.reservations) and (
         fleet.reserves_for(group.key) or any(fleet.reserves_for(successor_key(member)) for member in group.members)

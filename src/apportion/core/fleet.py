@@ -56,6 +56,7 @@ class Fleet:
         self.releasing: set[PodUID] = set()  # pods that are terminating and still hold their resources
         self.gangs: dict[str, Gang] = {}
         self.group_pods: dict[str, dict[PodUID, None]] = {}  # groups -> their pods with a node
+        self.failed_nodes: dict[PodUID, tuple[NodeName, ...]] = {}  # pods -> where they could not be bound, latest last
         self.accounts = Accounts()
         self.budgets: Budgets = NO_BUDGETS
         self.storage: Storage | None = None

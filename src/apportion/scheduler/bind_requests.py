@@ -1,16 +1,18 @@
 """BindRequests: how a pod with a share is handed over to the binder.
 
 A request has the name of its pod, so there is at most one. It goes with its pod, and stays unchanged when the pod is
-bound. A request that failed, or that belonged to an earlier pod of the same name, is replaced.
+bound. A request that failed, or that belonged to an earlier pod of the same name, is replaced. The new one says on
+which nodes requests for the pod have failed: the next leader has to know that too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from apportion.apis import names
 from apportion.apis.custom_resources.bind_requests import BindRequest, BindRequestSpec, ReceivedGpu
+from apportion.apis.identities import NodeName
 from apportion.apis.kinds import BIND_REQUESTS
 from apportion.apis.meta import Bare, ObjectMeta, OwnerReference
 from apportion.apis.request import Request
@@ -18,6 +20,8 @@ from apportion.apis.shares import decimal
 from apportion.cluster import errors
 from apportion.cluster.client import Client
 from apportion.core.operations import BindShare
+
+REMEMBERED_NODES = 32  # of a pod; those where it could not be bound for longest are forgotten
 
 
 class BindRequestWriter:
@@ -33,8 +37,10 @@ class BindRequestWriter:
             await self._create(wanted)
         except errors.AlreadyExists:
             found = await self._get(operation.request)
-            if found is None or found.failed or found.spec.pod_uid != wanted.spec.pod_uid:
+            if found is None or found.spec.pod_uid != wanted.spec.pod_uid:
                 await self._replace(found, wanted)
+            elif found.failed:
+                await self._replace(found, self._request(operation, found.failed_nodes))
             elif found.spec != wanted.spec:
                 raise
 
@@ -59,15 +65,18 @@ class BindRequestWriter:
         except errors.NotFound:
             return None
 
-    def _request(self, operation: BindShare) -> BindRequest:
+    def _request(self, operation: BindShare, failed_nodes: Sequence[NodeName] = ()) -> BindRequest:
         request = operation.request
         group = self._group_name(request)
+        annotations = {names.POD_GROUP: group} if group is not None else {}
+        if failed_nodes:
+            annotations[names.FAILED_NODES] = ",".join(failed_nodes[-REMEMBERED_NODES:])
         owner = OwnerReference(api_version="v1", kind="Pod", name=request.name, uid=request.uid)
         return BindRequest(
             metadata=ObjectMeta(
                 name=request.name,
                 namespace=request.namespace,
-                annotations={names.POD_GROUP: group} if group is not None else {},
+                annotations=annotations,
                 owner_references=[owner],
             ),
             spec=BindRequestSpec(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -121,8 +121,12 @@ class Accelerators:
         self.refresh(subject.spec.node_name)  # an agent reports on its own node only
 
     def on_gpus_changed(self, listener: Callable[[NodeName], None]) -> None:
-        """Call the listener after the GPUs of a node came, changed or went."""
+        """Call the listener after the GPUs of a node, or the pods that hold them, came, changed or went."""
         self._listeners.append(listener)
+
+    def held_on(self, node: NodeName) -> Mapping[PodUID, tuple[DeviceUUID, ...]]:
+        """The GPUs that the kubelet gave to pods, as far as the agent reports it."""
+        return dict(self._reports.get(node, Report()).held)
 
     def set_slots(self, node: NodeName, slots: tuple[GpuFacts, ...]) -> None:
         """The GPUs that a node has by its Node object; they count while pods can share GPUs and no agent reports any.
@@ -184,7 +188,7 @@ class Accelerators:
         self.assign_devices(node)
         if known[:3] != report[:3]:
             self._changes.note(Happened.NODE_CHANGED, node)
-        if known.gpus != report.gpus:
+        if (known.gpus, known.held) != (report.gpus, report.held):
             self._tell(node)
 
     def _tell(self, node: NodeName) -> None:
@@ -194,7 +198,7 @@ class Accelerators:
     def assign_devices(self, node: NodeName) -> None:
         """Give pods the very GPUs that the kubelet gave them, as far as the agent reports it, and others free ones."""
         before = self._free_gpus(node)
-        self._fleet.set_devices(node, {**self._reserved.get(node, {}), **dict(self._reports.get(node, Report()).held)})
+        self._fleet.set_devices(node, {**self._reserved.get(node, {}), **self.held_on(node)})
         if self._free_gpus(node) != before:
             self._changes.note(Happened.NODE_CHANGED, node)
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 import msgspec
 
 from apportion.apis.errors import CatalogError, InputError
-from apportion.apis.identities import DeviceUUID, NodeName, QueueName
+from apportion.apis.identities import DeviceUUID, NodeName, PodUID, QueueName
 from apportion.apis.installation import Installation
 from apportion.apis.placements import SlicePlacement
 from apportion.apis.request import POLICIES, Request
@@ -96,6 +96,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     sharing: bool = True
     reservation_namespace: str = Installation.reservation_namespace
     waiting: tuple[Request, ...] = ()
+    failed_nodes: dict[PodUID, tuple[NodeName, ...]] = {}
     policy: str = FRAGMENTATION
     mix: SavedMix | None = None
 
@@ -128,6 +129,7 @@ def save_fleet(fleet: Fleet, waiting: Sequence[Request] = (), policy: Policy | N
         sharing=fleet.sharing,
         reservation_namespace=fleet.reservation_namespace,
         waiting=tuple(waiting),
+        failed_nodes=fleet.failed_nodes,
         policy=policy.name if policy is not None else FRAGMENTATION,
         mix=policy.mix.save(request.uid for request in waiting) if policy is not None else None,
     )
@@ -140,7 +142,7 @@ def load(data: bytes, catalog: Catalog | None = None) -> Loaded:
     fleet = Fleet(catalog or Catalog.shipped(), reservation_namespace=found.reservation_namespace)
     fleet.storage, fleet.sharing = found.storage, found.sharing
     fleet.accounts.set_tree(QueueTree(_loaded_queue(queue) for queue in found.queues))
-    fleet.budgets = found.budgets
+    fleet.budgets, fleet.failed_nodes = found.budgets, found.failed_nodes
     for gang in found.gangs:
         fleet.set_gang(gang)
     for name, labels in found.namespaces.items():

@@ -110,59 +110,88 @@ def reserved_by_annotation(cluster: Cluster, pod: Json, ended: Any) -> list[str]
     group = str(pod["metadata"].get("labels", {}).get(names.GPU_GROUP_LABEL, ""))
     if not group:
         return []
-    slot = _slots_elsewhere(cluster, pod["spec"]["nodeName"], ended).get(group, planned) if "/" in planned else ""
+    slot = _elsewhere(cluster, pod["spec"]["nodeName"], ended).get(group, planned) if "/" in planned else ""
     return [each for each in (annotations.get(names.RESERVED_GPU, ""), slot) if each]
 
 
-def _slots_elsewhere(cluster: Cluster, node: str, ended: Any) -> dict[str, str]:
-    """Groups that are not on the slot that was planned for them, because another group has its own GPU there."""
+def _elsewhere(cluster: Cluster, node: str, ended: Any) -> dict[str, str]:
+    """Groups that are not on the device that was planned for them, because somebody else has it."""
+    return _places(cluster, node, ended)[1]
+
+
+def _places(cluster: Cluster, node: str, ended: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """The devices of groups, and of those that are not where they were planned."""
+    here = devices(cluster, node)
     known: dict[str, list[tuple[bool, int, str, str]]] = {}
+    has: dict[str, str] = {}  # GPUs with their groups or pods, as the agent reports
+    report = cluster.all(REPORTS).get(f"{names.DAS_NAMESPACE}/{node}")
+    listed = report["status"]["gpus"] if report else []
     for pod in cluster.all(PODS).values():
-        if ended(pod):
-            continue
-        bound = pod["spec"].get("nodeName", "")
-        request = requested(cluster, pod)
-        if bound == node and pod["metadata"]["namespace"] == RESERVATIONS:
-            group = pod["metadata"].get("labels", {}).get(names.GPU_GROUP_LABEL)
-            said = [
-                (group, _annotations(pod).get(names.PLANNED_GPU, ""), _annotations(pod).get(names.RESERVED_GPU, ""))
-            ]
-            _hear(known, 1, said if group else [])
-        elif bound == node:
-            written = json.loads(_annotations(pod).get(names.SHARED_GPUS, "[]"))
-            _hear(known, 0, [(each["group"], each["device"], each.get("uuid", "")) for each in written])
-        elif request is not None and request["spec"]["selectedNode"] == node:
-            spec = request["spec"]
-            _hear(
-                known, 2, [(*pair, "") for pair in zip(spec["selectedGPUGroups"], spec["selectedDevices"], strict=True)]
-            )
+        if not ended(pod):
+            _hear(known, _said_by(cluster, pod, node))
     first = {group: min(each) for group, each in known.items()}
-    planned = {slot for *_, slot, _ in first.values()}
-    unplanned = [device for device in devices(cluster, node) if "/" in device and device not in planned]
-    keeps: dict[str, str] = {}
-    homes: dict[tuple[str, str], str] = {}
+    for gpu in listed:
+        for holder in gpu.get("holders", ()):
+            group = _group_of_reservation(cluster, holder["podUID"], node, ended)
+            has[gpu["uuid"]] = group or holder["podUID"]
+    sure = {uuid for each in known.values() for *_, uuid in each if uuid in here}
+    homes = {group: uuid if uuid in here else device for group, (*_, device, uuid) in first.items()}
+    odd = {gpu["uuid"] for gpu in listed if gpu["migEnabled"] or not gpu["healthy"]}
+    free = [each for each in sorted(here) if each not in {*has, *sure, *homes.values(), *odd}]
+    keeps = {uuid: first[group][-1] or group if group in first else group for uuid, group in has.items()}
+    keeps |= {uuid: uuid for uuid in sure}
+    moved: dict[tuple[str, str], str] = {}
     found = {}
-    for group in sorted(first):
-        *_, slot, uuid = first[group]
-        if uuid and keeps.setdefault(slot, uuid) != uuid:
-            if (slot, uuid) not in homes and unplanned:
-                homes[slot, uuid] = unplanned.pop(0)
-            if (slot, uuid) in homes:
-                found[group] = homes[slot, uuid]
-    return found
+    for group in [*(each for each in sorted(first) if first[each][-1]), *sorted(first)]:
+        who = first[group][-1] or group
+        if homes[group] in here and keeps.setdefault(homes[group], who) != who:
+            if (homes[group], who) not in moved and free:
+                moved[homes[group], who] = free.pop(0)
+            if (homes[group], who) in moved:
+                found[group] = moved[homes[group], who]
+    return {group: home for group, home in homes.items() if home in here} | found, found
 
 
-def _hear(known: dict[str, list[tuple[bool, int, str, str]]], rank: int, said: Sequence[tuple[str, str, str]]) -> None:
-    for group, slot, uuid in said:
-        if "/" in slot:
-            known.setdefault(group, []).append((not uuid, rank, slot, uuid))
+def _said_by(cluster: Cluster, pod: Json, node: str) -> tuple[int, list[tuple[str, str, str]]]:
+    """Groups with their planned devices and, if known, UUIDs; the lower number counts first."""
+    bound, annotations = pod["spec"].get("nodeName", ""), _annotations(pod)
+    request = requested(cluster, pod)
+    if bound == node and pod["metadata"]["namespace"] == RESERVATIONS:
+        group = pod["metadata"].get("labels", {}).get(names.GPU_GROUP_LABEL)
+        said = (annotations.get(names.PLANNED_GPU, ""), annotations.get(names.RESERVED_GPU, ""))
+        return 1, [(group, *said)] if group else []
+    if bound == node:
+        written = json.loads(annotations.get(names.SHARED_GPUS, "[]"))
+        return 0, [(each["group"], each["device"], each.get("uuid") or _real(each["device"])) for each in written]
+    if request is not None and request["spec"]["selectedNode"] == node:
+        spec = request["spec"]
+        return 2, [(*pair, "") for pair in zip(spec["selectedGPUGroups"], spec["selectedDevices"], strict=True)]
+    return 2, []
+
+
+def _real(device: str) -> str:
+    return "" if "/" in device else device
+
+
+def _group_of_reservation(cluster: Cluster, uid: str, node: str, ended: Any) -> str:
+    for pod in cluster.all(PODS).values():
+        there = pod["metadata"]["namespace"] == RESERVATIONS and pod["spec"].get("nodeName") == node
+        if there and pod["metadata"]["uid"] == uid and not ended(pod):
+            return str(pod["metadata"].get("labels", {}).get(names.GPU_GROUP_LABEL, ""))
+    return ""
+
+
+def _hear(known: dict[str, list[tuple[bool, int, str, str]]], said: tuple[int, Sequence[tuple[str, str, str]]]) -> None:
+    rank, claims = said
+    for group, device, uuid in claims:
+        known.setdefault(group, []).append((not uuid, rank, device, uuid))
 
 
 def _of_bound(cluster: Cluster, pod: Json, node: str, ended: Any) -> list[Entry]:
     here = devices(cluster, node)
     written = json.loads(_annotations(pod).get(names.SHARED_GPUS, "[]"))
     if written:
-        elsewhere = _slots_elsewhere(cluster, node, ended)
+        elsewhere = _elsewhere(cluster, node, ended)
         return [_as_known(pod, each, here, elsewhere) for each in written]
     if not readable(pod):
         return []
@@ -187,8 +216,7 @@ def _of_request(cluster: Cluster, pod: Json, spec: Json, ended: Any) -> list[Ent
     promised = spec.get("receivedGPU", {}).get("memoryMiB", 0)
     entries = []
     for group, planned in zip(spec["selectedGPUGroups"], spec["selectedDevices"], strict=True):
-        slot = _slots_elsewhere(cluster, node, ended).get(group, planned) if "/" in planned else planned
-        device = _device_of(cluster, group, node, ended) or slot
+        device = _device_of(cluster, group, node, ended) or _places(cluster, node, ended)[0].get(group, planned)
         there = next((found[device] for name in _nodes(cluster) if device in (found := devices(cluster, name))), None)
         mib = promised if promised and device == planned else _mib(pod, there) or promised
         entries.append(Entry(group, device, mib))

@@ -13,7 +13,7 @@ from apportion.apis.shared_gpus import SharedGpu
 from apportion.core.ledger import GpuLedger
 from apportion.view.view import View
 from tests.builders import accelerators, nodes, pods
-from tests.builders.accelerators import CATALOG, T4
+from tests.builders.accelerators import A100, CATALOG, T4
 from tests.view import deciding
 from tests.view.objects import BIND_REQUESTS, CONFIGS, NODES, PODS, REPORTS, Cluster, Follower
 from tests.view.streams import RESERVATIONS
@@ -32,8 +32,25 @@ class Shared:
         config = {"metadata": {"name": names.KAI_CONFIG_OBJECT}, "spec": {"admission": {"gpuSharing": True}}}
         self.cluster.put(CONFIGS, config)
         self.cluster.put(NODES, nodes.node("n1", resources={names.NVIDIA_GPU: 2}, mig_capable=False))
-        gpus = [accelerators.gpu(f"GPU-{number}", product=T4, mig=False, healthy=True) for number in range(2)]
-        self.cluster.put(REPORTS, accelerators.accelerator("n1", gpus))
+        self.report({}, {})
+
+    def report(self, *gpus: Json) -> None:
+        """By the agent: GPU-0, GPU-1 and so on, each with what is special about it."""
+        usual: Json = {"product": T4, "mig": False, "healthy": True}
+        listed = [accelerators.gpu(f"GPU-{number}", **usual | special) for number, special in enumerate(gpus)]
+        self.cluster.put(REPORTS, accelerators.accelerator("n1", listed))
+
+    def handed_over(self, name: str, device: str, group: str = "") -> None:
+        """A pod without a node, and the request to bind it; a group of its own if nothing else is said."""
+        self.sharer(name, node="")
+        metadata = {"name": name, "namespace": "default", "uid": f"request-{name}"}
+        place = {"selectedNode": "n1", "selectedGPUGroups": [group or name], "selectedDevices": [device]}
+        spec = {"podName": name, "podUID": f"uid-{name}", **place}
+        self.cluster.put(BIND_REQUESTS, {"metadata": metadata, "spec": spec})
+
+    def whole(self, name: str) -> None:
+        body = pods.our_pod(name, uid=f"uid-{name}", gpus=1, node="n1")
+        self.cluster.put(PODS, {**body, "status": {"phase": "Pending"}})
 
     def sharer(self, name: str, *gpus: SharedGpu, node: str = "n1") -> None:
         annotations = {names.SHARED_GPUS: shared_gpus.encode_shared_gpus(gpus)} if gpus else {}
@@ -54,6 +71,9 @@ class Shared:
     def gpu(self, uuid: str = "GPU-0") -> GpuLedger:
         self.view.catch_up()
         return self.view.view.fleet.nodes[NodeName("n1")].gpus[DeviceUUID(uuid)]
+
+    def sharers(self, uuid: str) -> set[str]:
+        return {key.partition("/")[0] for key in self.gpu(uuid).shares}
 
     def fits(self, **ask: Any) -> bool:
         self.view.catch_up()
@@ -148,6 +168,76 @@ def test_g10_two_groups_that_were_planned_on_one_slot_count_on_the_gpus_that_the
     assert shared.gpu("n1/0").takes_whole
 
 
+WHOLE = {names.NVIDIA_GPU: "1"}
+HELD = {"holders": [{"podUID": "uid-whole", "kind": "whole"}]}
+
+
+@pytest.mark.parametrize("waiting", ["no reservation", "reservation without GPU"])
+def test_g05_a_pod_counts_on_another_gpu_while_the_planned_one_is_that_of_another_group(waiting: str) -> None:
+    made = Shared()
+    made.handed_over("a", "GPU-0")
+    made.handed_over("b", "GPU-1")
+    if waiting == "reservation without GPU":
+        made.reservation("r-b", planned="GPU-1", group="b")
+    made.reservation("r-a", "GPU-1", planned="GPU-0", group="a")
+    assert (made.sharers("GPU-0"), made.sharers("GPU-1")) == ({"uid-b"}, {"uid-a"})
+    assert not made.fits(limits=WHOLE)
+    assert not made.fits(fraction="0.6")
+    made.gone(RESERVATIONS, "r-a")
+    assert (made.sharers("GPU-0"), made.sharers("GPU-1")) == ({"uid-a"}, {"uid-b"}), "as planned"
+
+
+def test_g05_a_pod_whose_planned_gpu_is_taken_counts_on_one_that_its_reservation_can_get() -> None:
+    made = Shared()
+    special: tuple[Json, ...] = (HELD, {}, {"mig": True, "product": A100}, {"healthy": False}, {}, {})
+    made.report(*special)
+    made.whole("whole")
+    made.reservation("r-a", "GPU-1", planned="GPU-0", group="a")
+    made.handed_over("b", "GPU-1")
+    made.handed_over("c", "GPU-4")
+    assert (made.sharers("GPU-4"), made.sharers("GPU-5")) == ({"uid-c"}, {"uid-b"})
+    made.handed_over("d", "GPU-5")
+    assert made.sharers("GPU-1") == {"uid-b"}, "nothing else is left, so it counts as planned"
+    assert made.sharers("GPU-5") == {"uid-d"}
+
+
+@pytest.mark.parametrize(("planned", "other"), [("GPU-0", "GPU-1"), ("GPU-1", "GPU-0")])
+def test_g05_a_pod_that_joins_others_counts_where_they_do(planned: str, other: str) -> None:
+    made = Shared()
+    made.reservation("r-a", planned, planned=other, group="a")
+    made.handed_over("b", planned)
+    made.handed_over("c", other, group="b")
+    assert (made.sharers(planned), made.sharers(other)) == (set(), {"uid-b", "uid-c"})
+    made.gone(RESERVATIONS, "r-a")
+    assert made.sharers("GPU-0") == {"uid-b", "uid-c"}, "of two plans for a group the first one counts"
+
+
+def test_x04_a_pod_counts_on_another_gpu_if_the_kubelet_gave_the_planned_one_to_a_pod_as_a_whole() -> None:
+    made = Shared()
+    made.handed_over("a", "GPU-0")
+    made.whole("whole")
+    made.report(HELD, {})
+    assert made.gpu("GPU-0").whole == "uid-whole"
+    assert (made.sharers("GPU-0"), made.sharers("GPU-1")) == (set(), {"uid-a"})
+    made.report({}, HELD)
+    assert (made.sharers("GPU-0"), made.sharers("GPU-1")) == ({"uid-a"}, set())
+
+
+@pytest.mark.parametrize("first", ["GPU-0", "n1/0"])
+def test_g11_two_groups_that_were_planned_on_one_gpu_count_on_two(first: str) -> None:
+    """By two schedulers that both believed to lead."""
+    made = Shared()
+    if first == "n1/0":
+        made.cluster.remove(REPORTS, f"{names.DAS_NAMESPACE}/n1")
+    made.handed_over("a", first)
+    made.handed_over("b", first)
+    made.handed_over("c", first, group="b")
+    other = first.replace("0", "1")
+    assert (made.sharers(first), made.sharers(other)) == ({"uid-a"}, {"uid-b", "uid-c"})
+    made.reservation("r-b", "GPU-0", planned=first, group="b")
+    assert (made.sharers(first), made.sharers(other)) == ({"uid-b", "uid-c"}, {"uid-a"}), "it has its GPU"
+
+
 def test_t04_a_pod_holds_no_gpu_of_another_node_whatever_is_written_on_it(shared: Shared) -> None:
     shared.cluster.put(NODES, nodes.node("n2"))
     shared.sharer("x", SharedGpu("other", DeviceUUID("GPU-1"), MIB), node="n2")
@@ -173,10 +263,7 @@ def test_g04_a_pod_whose_share_cannot_be_read_any_more_keeps_what_it_has(shared:
 
 def test_g11_a_request_without_amounts_counts_by_what_the_pod_asks_for(shared: Shared) -> None:
     """As another scheduler may write it."""
-    shared.sharer("x", node="")
-    metadata = {"name": "x", "namespace": "default", "uid": "request"}
-    spec = {"podName": "x", "podUID": "uid-x", "selectedNode": "n1", "selectedGPUGroups": ["g"]}
-    shared.cluster.put(BIND_REQUESTS, {"metadata": metadata, "spec": {**spec, "selectedDevices": ["GPU-1"]}})
+    shared.handed_over("x", "GPU-1")
     assert shared.gpu("GPU-1").shares == {"uid-x/0": MIB // 2}
     shared.cluster.remove(BIND_REQUESTS, "default/x")
     assert not shared.gpu("GPU-1").shares
@@ -185,8 +272,7 @@ def test_g11_a_request_without_amounts_counts_by_what_the_pod_asks_for(shared: S
 def test_x04_a_whole_gpu_is_assumed_elsewhere_once_the_assumed_one_is_shared() -> None:
     """Which GPU a pod has is not known until an agent says so; that one is shared says that it is another one."""
     made = Shared()
-    body = pods.our_pod("whole", uid="uid-whole", gpus=1, node="n1")
-    made.cluster.put(PODS, {**body, "status": {"phase": "Pending"}})
+    made.whole("whole")
     first = next(uuid for uuid in ("GPU-0", "GPU-1") if made.gpu(uuid).whole)
     made.sharer("a", SharedGpu(GROUP, DeviceUUID(first), 1000))
     assert made.gpu(first).whole is None

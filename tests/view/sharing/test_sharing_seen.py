@@ -283,13 +283,15 @@ def test_x03_a_fleet_with_shares_decides_the_same_after_it_was_saved(world: Shar
     ]
     for number, options in enumerate(wants):
         world.pod(f"waits-{number}", annotations={"example.com/token": "s3cret"}, **options)
+    failed = world.pod("waits-again", fraction="0.5")
+    world.asks(failed, "n1", "GPU-n1-3", mib=1000, failed="no GPU")
     saved = snapshot.save(world.view)
     assert b"s3cret" not in saved
     loaded = snapshot.load(saved)
     assert loaded.fleet.record() == world.view.fleet.record()
-    assert [request.name for request in loaded.waiting] == [f"waits-{number}" for number in range(len(wants))], (
-        "the one at the binder has its place"
-    )
+    waiting = [*(f"waits-{number}" for number in range(len(wants))), "waits-again"]
+    assert [request.name for request in loaded.waiting] == waiting, "the one at the binder has its place"
+    assert loaded.fleet.failed_nodes == {failed.uid: ("n1",)}
     for request in loaded.waiting:
         assert deciding.decided(loaded.fleet, request) == deciding.decided(world.view.fleet, request)
     assert snapshot.save_fleet(loaded.fleet, loaded.waiting) == saved

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from apportion.apis import names
+from apportion.apis.identities import NodeName
 from apportion.apis.meta import Conditions, ObjectMeta, Wire
 
 FAILED = "Failed"
@@ -54,3 +56,11 @@ class BindRequest(Wire, kw_only=True):
     @property
     def failed(self) -> bool:
         return self.status.phase == FAILED
+
+    @property
+    def failed_nodes(self) -> tuple[NodeName, ...]:
+        """Where the pod could not be bound, the latest one last: by earlier requests, and by this one if it failed."""
+        earlier = self.metadata.annotations.get(names.FAILED_NODES, "")
+        latest = [self.spec.selected_node] if self.failed else []
+        nodes = [node for node in earlier.split(",") if node and node not in latest]
+        return tuple(NodeName(node) for node in (*nodes, *latest))

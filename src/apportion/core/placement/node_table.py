@@ -58,6 +58,9 @@ class NodeTable:
             self._lay_out(fleet)
         self._seen = end
 
+    def number_of(self, node: NodeName) -> int | None:
+        return self._index.get(node)
+
     def needs(self, resources: Mapping[str, int]) -> Numbers:
         """What a pod needs, column by column of `free`; a resource that was never asked for gets a new column."""
         missing = [name for name in resources if name not in self._column]

@@ -7,11 +7,12 @@ are those of `node_prices` and `node_placement`, computed for many nodes at once
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from apportion.apis.identities import NodeName
 from apportion.apis.noderules import NodeRules
 from apportion.apis.request import Request
 from apportion.core import equivalence
@@ -47,7 +48,9 @@ class Ranking:
         self._seen = 0
 
     def best(self, fleet: Fleet, request: Request) -> node_placement.NodePlacement | None:
-        """A place on the node with the lowest price, the first by name among equals; None if no node can take it."""
+        """A place on the node with the lowest price, the first by name among equals; None if no node can take it.
+
+        Nodes to which the pod could not be bound come last."""
         nodes = self._nodes
         nodes.sync(fleet)
         valid = (nodes.layout, self._policy.edition)
@@ -60,8 +63,19 @@ class Ranking:
         usability = self._follow()
         row = self._row(request, usability)
         row.refresh(usability, everything=self._every_node)
-        number = int(row.prices.argmin())
+        failed = fleet.failed_nodes.get(request.uid)
+        number = self._best_but(failed, row.prices) if failed else int(row.prices.argmin())
         return row.placement(number, request) if row.prices[number] != NEVER else None
+
+    def _best_but(self, failed: Sequence[NodeName], prices: Numbers) -> int:
+        """One of the other nodes, or the first of these with a price."""
+        last = [number for node in failed if (number := self._nodes.number_of(node)) is not None]
+        others = prices.copy()
+        others[last] = NEVER
+        found = int(others.argmin())
+        if others[found] != NEVER:
+            return found
+        return next((number for number in last if prices[number] != NEVER), found)
 
     def _follow(self) -> Numbers:
         """Keep what every price on a node needs up to date, once for all classes."""

@@ -3,6 +3,8 @@
 Two ways to the same answer. The plain one asks every node every question. The fast one keeps a row of prices
 per class of request and works out anew only what changed (see `price_cache`); pods whose rules look at other
 pods, ports or volumes go the plain way.
+
+Nodes to which the pod could not be bound come last, in the order in which that happened.
 """
 
 from __future__ import annotations
@@ -79,12 +81,13 @@ def _ranking(fleet: Fleet, policy: Policy) -> Ranking:
 def _by_checks(fleet: Fleet, request: Request, policy: Policy) -> NodePlacement | None:
     checks = Checks(fleet, request)
     preferred = Preferences(fleet, request)
-    best: tuple[int, int, NodePlacement] | None = None
+    failed = {node: number for number, node in enumerate(fleet.failed_nodes.get(request.uid, ()), 1)}
+    best: tuple[int, int, int, NodePlacement] | None = None
     for node in fleet:
         option = placement(node, request, policy) if checks.against(node) is None else None
         if option is None:
             continue
-        rank = (-preferred.of(node), option.price)
-        if best is None or rank < best[:2]:
+        rank = (failed.get(node.name, 0), -preferred.of(node), option.price)
+        if best is None or rank < best[:3]:
             best = (*rank, option)
-    return best[2] if best else None
+    return best[3] if best else None

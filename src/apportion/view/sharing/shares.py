@@ -2,7 +2,8 @@
 
 Three objects say so. A BindRequest that did not fail: its pod counts on its node from the moment at which the scheduler
 wrote it, though the binder has not bound it yet. A bound pod, with what the binder wrote on it. And a reservation pod,
-which holds the GPU for those who share it: a pod that is not bound yet will get the GPU of its reservation pod.
+which holds the GPU for those who share it: a pod that is not bound yet will get the GPU of its reservation pod. Until
+there is one, it counts where it was planned, or elsewhere if somebody else has that GPU (`device_claims`).
 
 If a reservation was lost and its successor has another GPU than the pods that share it, that GPU takes no more shares:
 nothing holds it for them any more (G05).
@@ -28,7 +29,7 @@ from apportion.core.operations import ObjectKind, share_key
 from apportion.view.accelerators import Accelerators
 from apportion.view.assumptions import Assumptions
 from apportion.view.change_log import ChangeLog
-from apportion.view.sharing.slot_claims import Claim, Claims, SlotClaims, Source
+from apportion.view.sharing.device_claims import Claim, Claims, DeviceClaims, NodeDevices, Source
 from apportion.view.waiting import WaitingPods
 
 
@@ -52,7 +53,7 @@ class Shares:
         self._reservations: dict[str, dict[PodUID, Pod]] = {}  # by group
         self._sharers: dict[str, set[PodUID]] = {}  # by group
         self._groups: dict[PodUID, set[str]] = {}  # the same by pod
-        self._slots = SlotClaims()
+        self._devices = DeviceClaims()
         self._closed: dict[str, frozenset[DeviceUUID]] = {}  # by group: GPUs that no reservation of it holds
         accelerators.on_gpus_changed(self._gpus_changed)
 
@@ -80,8 +81,10 @@ class Shares:
     def bind_request_changed(self, old: BindRequest | None, new: BindRequest | None) -> None:
         if old is not None:
             self._failed.pop(PodUID(old.spec.pod_uid), None)
+            self._fleet.failed_nodes.pop(PodUID(old.spec.pod_uid), None)
         if new is not None and new.failed:
             self._failed[PodUID(new.spec.pod_uid)] = new
+            self._fleet.failed_nodes[PodUID(new.spec.pod_uid)] = new.failed_nodes
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid or new.failed):
             uid = PodUID(old.spec.pod_uid)
             known = self._requests.get(uid)
@@ -165,7 +168,7 @@ class Shares:
         promised = spec.received_gpu.memory_mib if spec.received_gpu is not None else 0
         node = NodeName(spec.selected_node)
         for group, planned in zip(spec.selected_gpu_groups, spec.selected_devices, strict=False):
-            device = self._device_of(group, node) or self._slots.device_of(group, node, DeviceUUID(planned))
+            device = self._device_of(group, node) or self._devices.device_of(group, node, DeviceUUID(planned))
             mib = promised if promised and device == planned else self._mib(asked, device, node) or promised
             yield SharedGpu(group, device, mib)
 
@@ -193,7 +196,7 @@ class Shares:
         """A slot is known by its UUID once an agent reports the GPUs of the node."""
         uuid = DeviceUUID(gpu.uuid)
         known = self._fleet.gpu_nodes.get(uuid) == node
-        device = uuid if known else self._slots.device_of(gpu.group, node, gpu.device)
+        device = uuid if known else self._devices.slot_of(gpu.group, node, gpu.device)
         return msgspec.structs.replace(gpu, device=device)
 
     def _mib(self, asked: Request, device: DeviceUUID | None, node: NodeName) -> int:
@@ -212,21 +215,25 @@ class Shares:
         """The GPU that a reservation pod has, by its UUID and by its slot; the fleet knows one of these."""
         annotations, node = reservation.metadata.annotations, reservation.spec.node_name
         planned = annotations.get(names.PLANNED_GPU, "")
-        slot = self._slots.device_of(group, node, DeviceUUID(planned)) if shared_gpus.is_slot(planned) else ""
+        slot = self._devices.slot_of(group, node, DeviceUUID(planned)) if shared_gpus.is_slot(planned) else ""
         found = (annotations.get(names.RESERVED_GPU, ""), slot)
         return tuple(DeviceUUID(each) for each in found if each)
 
     def _claim(self, uid: PodUID, node: NodeName, claims: Claims) -> None:
-        for each in sorted(self._slots.claim(uid, node, claims)):
+        for each in sorted(self._devices.claim(uid, node, claims)):
             self._move_groups(each)
 
     def _move_groups(self, node: NodeName) -> None:
-        known = self._fleet.nodes[node].gpus if node in self._fleet.nodes else ()
-        slots = sorted((gpu for gpu in known if shared_gpus.is_slot(gpu)), key=lambda slot: (len(slot), slot))
-        for group in sorted(self._slots.move(node, slots)):
+        for group in sorted(self._devices.move(node, self._devices_on(node))):
             for uid, pod in self._reservations.get(group, {}).items():
                 self._accelerators.set_reserved(pod.spec.node_name, uid, self._devices_of(pod, group))
             self._group_changed(group)
+
+    def _devices_on(self, node: NodeName) -> NodeDevices:
+        gpus = self._fleet.nodes[node].gpus if node in self._fleet.nodes else {}
+        usable = (device for device, gpu in gpus.items() if gpu.facts.healthy and not gpu.facts.mig)
+        in_order = sorted(usable, key=lambda device: (len(device), device))  # slots by their numbers
+        return NodeDevices(gpus.keys(), in_order, self._accelerators.held_on(node))
 
     def _set(self, uid: PodUID, gpus: list[SharedGpu]) -> None:
         before = {share.key: share for share in self._fleet.shares_of(uid)} if self._fleet.holds(uid) else {}
@@ -272,7 +279,8 @@ class Shares:
 
     def _gpus_changed(self, node: NodeName) -> None:
         self._move_groups(node)
-        for uid in sorted(uid for uid in self._groups if self._fleet.pod_nodes.get(uid) == node):
+        pods = self._fleet.nodes[node].pods if node in self._fleet.nodes else ()
+        for uid in sorted(self._groups.keys() & pods):
             self.refresh(uid)
 
     def _check(self, group: str) -> None:
@@ -298,21 +306,23 @@ class Shares:
 
 
 def _claims_of_pod(pod: Pod) -> Claims:
-    written = shared_gpus.shared_gpus_of(pod.metadata)
-    return {gpu.group: Claim(Source.POD, gpu.device, gpu.uuid) for gpu in written if shared_gpus.is_slot(gpu.device)}
+    return {gpu.group: Claim(Source.POD, gpu.device, _uuid(gpu)) for gpu in shared_gpus.shared_gpus_of(pod.metadata)}
+
+
+def _uuid(gpu: SharedGpu) -> DeviceUUID:
+    return DeviceUUID(gpu.uuid) if shared_gpus.is_slot(gpu.device) else gpu.device
 
 
 def _claims_of_reservation(pod: Pod) -> Claims:
-    annotations = pod.metadata.annotations
-    slot = annotations.get(names.PLANNED_GPU, "")
-    claim = Claim(Source.RESERVATION, DeviceUUID(slot), annotations.get(names.RESERVED_GPU, ""))
-    return dict.fromkeys(shared_gpus.groups_of(pod.metadata), claim) if shared_gpus.is_slot(slot) else {}
+    planned, holds = (pod.metadata.annotations.get(name, "") for name in (names.PLANNED_GPU, names.RESERVED_GPU))
+    claim = Claim(Source.RESERVATION, DeviceUUID(planned), DeviceUUID(holds))
+    return dict.fromkeys(shared_gpus.groups_of(pod.metadata), claim)
 
 
 def _claims_of_request(request: BindRequest) -> Claims:
     spec = request.spec
     places = zip(spec.selected_gpu_groups, spec.selected_devices, strict=False)
-    return {group: Claim(Source.REQUEST, DeviceUUID(slot)) for group, slot in places if shared_gpus.is_slot(slot)}
+    return {group: Claim(Source.REQUEST, DeviceUUID(device)) for group, device in places}
 
 
 def _is_none_of(held: AbstractSet[str], gpu: SharedGpu) -> bool:
