@@ -58,8 +58,8 @@ class Shares:
 
     def reservation_of(self, group: str) -> Pod | None:
         """The pod that holds a shared GPU; of several one that says which GPU it has."""
-        found = self._reservations.get(group, {})
-        return min(found.values(), key=_without_gpu, default=None)
+        found = min(self._reservations.get(group, {}).values(), key=_without_gpu, default=None)
+        return self._pods.get(found.uid, found) if found is not None else None  # its status may be newer
 
     def request_of(self, uid: PodUID) -> BindRequest | None:
         """What the binder is to do with a pod that has no node yet; a request that failed does not count."""
