@@ -190,8 +190,7 @@ def _of_request(cluster: Cluster, pod: Json, spec: Json, ended: Any) -> list[Ent
         slot = _slots_elsewhere(cluster, node, ended).get(group, planned) if "/" in planned else planned
         device = _device_of(cluster, group, node, ended) or slot
         there = next((found[device] for name in _nodes(cluster) if device in (found := devices(cluster, name))), None)
-        mib = promised if promised and device == planned else _mib(pod, there) or promised
-        entries.append(Entry(group, device, mib))
+        entries.append(Entry(group, device, _mib(pod, there) or promised))
     return entries
 
 

@@ -160,14 +160,13 @@ class Shares:
         self._claim(uid, NO_NODE, {})
 
     def _of_request(self, asked: Request, wanted: BindRequest) -> Iterator[SharedGpu]:
-        spec, share = wanted.spec, asked.share
-        assert share is not None
+        """A request has one amount, that of its first GPU: of another model the pod takes another one (G04)."""
+        spec = wanted.spec
         promised = spec.received_gpu.memory_mib if spec.received_gpu is not None else 0
         node = NodeName(spec.selected_node)
         for group, planned in zip(spec.selected_gpu_groups, spec.selected_devices, strict=False):
             device = self._device_of(group, node) or self._slots.device_of(group, node, DeviceUUID(planned))
-            mib = promised if promised and device == planned else self._mib(asked, device, node) or promised
-            yield SharedGpu(group, device, mib)
+            yield SharedGpu(group, device, self._mib(asked, device, node) or promised)
 
     def _of_bound_pod(self, uid: PodUID, pod: Pod) -> list[SharedGpu]:
         node = pod.spec.node_name
