@@ -10,7 +10,16 @@ from apportion.cli import top
 from tests.cli.cli_runner import called
 from tests.cli.test_why import asked, event_of
 from tests.scheduler.cluster import ApiCluster, scheduling
-from tests.scheduler.test_shares import A100_MIB, bind, fail, requested, requested_for, share, shared_node, switch
+from tests.scheduler.sharing.test_shares import (
+    A100_MIB,
+    bind,
+    fail,
+    requested,
+    requested_for,
+    share,
+    shared_node,
+    switch,
+)
 
 
 async def shown(cluster: ApiCluster) -> list[dict[str, Any]]:
@@ -28,7 +37,7 @@ async def test_x01_x05_a_share_is_followed_from_the_binder_to_its_gpu(sharing: A
         (request,) = await requested(sharing, "a")
         answer = await asked(sharing, "a")
         assert (answer["state"], answer["node"]) == ("binding", "n1")
-        assert f"to node n1 for {int(answer['sentence'].split(' for ')[1].split()[0])} s: " in answer["sentence"]
+        assert answer["sentence"].startswith("The pod has been waiting for the binder for ")
         assert f"{A100_MIB // 2} of {A100_MIB} MiB of GPU {gpu}" in answer["sentence"]
         assert "does not exist yet" in answer["sentence"]
         assert [each["bound"] for each in (await shown(sharing))[0]["shares"]] == [False]

@@ -99,7 +99,7 @@ def pending(cluster: Cluster) -> dict[str, str]:
         found[key] = f"the pod has scheduling gates: {gates}" if gates else told
         request = shares_by_hand.requested(cluster, pod)
         if request is not None:
-            found[key] = f"the binder is binding the pod to node {request['spec']['selectedNode']}"
+            found[key] = f"the pod waits for the binder, for node {request['spec']['selectedNode']}"
     return found
 
 

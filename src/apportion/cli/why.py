@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from apportion.view.why import Answer
 
 SHOWN_NODES = 4
-LONG_BINDING_SECONDS = 60  # longer than the binder waits for a reservation pod
 _REASONS = ("FailedScheduling", "RejectedByKubelet", "NotAdmitted")  # of events that say why a pod does not run
 
 
@@ -63,28 +62,27 @@ async def _ask(name: str, namespace: str, kubeconfig: Path | None) -> Answer:
     from apportion.apis.kinds import PODS
     from apportion.apis.pods import Pod
     from apportion.view import leader_settings, readable, why
+    from apportion.view.sharing import binder_state
 
     async with connecting.client(kubeconfig) as client:
         pod = await client.get(PODS, name, namespace=namespace, into=Pod)
         installation = connecting.installation()
         seen = await readable.read(client, installation, namespace)
+        asked = seen.view.shares.request_of(pod.uid)
+        binder = await binder_state.read(client, installation) if asked is not None else why.NOT_READ
         if seen.hidden:
-            asked = seen.view.shares.request_of(pod.uid)
-            return why.reported(pod, await _newest_event(client, pod), seen.note, asked)
+            return why.reported(pod, await _newest_event(client, pod), seen.note, asked, binder)
         current = seen.informers.pods.get(name, namespace)
         settings = await leader_settings.read(client, installation)
         kept = await _kept_places(client, installation.namespace)
-        answer = why.answer(seen.view, current or pod, settings.new_policy(), settings.consolidation, kept)
+        answer = why.answer(seen.view, current or pod, settings.new_policy(), settings.consolidation, kept, binder)
         if answer.state in {why.PodState.WAITING, why.PodState.FITS}:
             answer = replace(answer, note=settings.note)
-        hint = ""
         if answer.state is why.PodState.FITS and not settings.leads:
             where = f"Deployment {installation.scheduler_deployment} in namespace {installation.namespace}"
             hint = f" But there is no leader: check that {where} is available."
-        if answer.seconds > LONG_BINDING_SECONDS:
-            where = f"Deployment {installation.binder_deployment} in namespace {installation.sharing_namespace}"
-            hint = f" This takes too long: check that {where} is available."
-        return replace(answer, sentence=answer.sentence + hint)
+            answer = replace(answer, sentence=answer.sentence + hint)
+        return answer
 
 
 async def _newest_event(client: Client, pod: Pod) -> str:

@@ -371,6 +371,12 @@ class Code(StrEnum):
         from_attempt=True,
         releases_claims=True,
     )
+    BINDING_OVERDUE = Row(
+        "BindingOverdue",
+        "the pod has a place, but has not been bound for more than {need} s: {subject}",
+        Layer.PLACEMENT,
+        scope=Scope.POD,
+    )
     NO_NODES = Row("NoNodes", "", scope=Scope.FLEET)
     NOT_PLACED = Row("NotPlaced", "", Layer.PLACEMENT, helped_by=_ANYTHING, scope=Scope.FLEET)
 

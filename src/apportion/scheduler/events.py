@@ -46,6 +46,7 @@ class _Report:
     request: Request
     text: str
     said: str  # by the pod's condition
+    version: str = ""  # of the pod, if the sentence holds for no other
     told: str = ""  # by an event of ours: whoever led before may have died between condition and event
     at: float = float("-inf")
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)  # a later sentence must not be overtaken
@@ -91,12 +92,13 @@ class Reporter:
         self._first: WorkQueue[PodUID] = WorkQueue("reports")
         self._repeated: WorkQueue[PodUID] = WorkQueue("repeated reports")
 
-    def waits(self, request: Request, text: str, *, soon_over: bool = False) -> None:
-        """The pod cannot be placed, and why. If that is `soon_over`, it is told only after a while."""
+    def waits(self, request: Request, text: str, *, soon_over: bool = False, version: str = "") -> None:
+        """The pod cannot be placed, and why. If that is `soon_over`, it is told only after a while. With a `version` of
+        the pod its condition is written on no later one: somebody else may bind it at any time."""
         report = self._reports.get(request.uid)
         if report is None:
             report = self._reports[request.uid] = _Report(request, text, self._said(request.uid))
-        report.text = text
+        report.text, report.version = text, version
         if not report.open:
             return
         if report.told:
@@ -201,12 +203,13 @@ class Reporter:
             "lastProbeTime": None,
             "lastTransitionTime": clock.timestamp(),
         }
-        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        version = {"resourceVersion": report.version} if report.version else {}
+        patch = {"metadata": {"uid": uid, **version}, "status": {"conditions": [condition]}}
         try:
             await self._client.patch(
                 PODS, request.name, patch, namespace=request.namespace, how=PatchType.strategic, subresource="status"
             )
-        except (errors.NotFound, errors.Conflict, errors.Invalid):  # gone, or another pod of that name
+        except (errors.NotFound, errors.Conflict, errors.Invalid):  # gone, another pod of that name, or changed
             self._reports.pop(uid, None)
             return
         report.said = text

@@ -27,7 +27,6 @@ from apportion.scheduler.claims.marked_claims import MarkedClaims
 from apportion.scheduler.commits import Committer
 from apportion.scheduler.cycles import Cycles
 from apportion.scheduler.events import Reporter
-from apportion.scheduler.failed_requests import FailedRequests
 from apportion.scheduler.gpu_metrics import GpuMetrics
 from apportion.scheduler.groups.config_events import ConfigEvents
 from apportion.scheduler.groups.group_pods import GroupPods
@@ -41,7 +40,10 @@ from apportion.scheduler.place_notes import PlaceNotes
 from apportion.scheduler.pod_ends import PodEnds
 from apportion.scheduler.queue_statuses import QueueStatuses
 from apportion.scheduler.settings import Settings
+from apportion.scheduler.sharing.failed_requests import FailedRequests
+from apportion.scheduler.sharing.overdue_requests import OverdueRequests
 from apportion.view.informers import Informers
+from apportion.view.sharing.binder_state import BinderState
 from apportion.view.view import View
 
 UNCONFIRMED_SECONDS = 30.0
@@ -111,6 +113,15 @@ class Leader:
         )
         self._failed_requests = FailedRequests(self.view, self.backlog, self._reporter, wake=changed.set)
         informers.bind_requests.on_change(self._failed_requests.changed)
+        self._overdue_requests = OverdueRequests(
+            self.view,
+            self._reporter,
+            BinderState(settings.installation.sharing_namespace),
+            patience=settings.binder_patience,
+            now=now,
+        )
+        informers.bind_requests.on_change(self._overdue_requests.request_changed)
+        informers.pods.on_change(self._overdue_requests.pod_changed)
         self._advice = Advice(self.view, informers, recorder, holds=election.holds)
         self._cycles = Cycles(
             self.view,
@@ -157,6 +168,7 @@ class Leader:
             self._leftovers.run(),
             self._marked_claims.run(),
             self._lost_claims.run(),
+            self._overdue_requests.run(),
             self._advice.run(),
             self._cycles.run(),
             self._queue_statuses.run(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from apportion.apis.installation import Installation
 from apportion.core.evictions.room import Consolidation
+from apportion.view.sharing import handed_over
 
 
 @dataclass(frozen=True)
@@ -23,3 +24,5 @@ class Settings:
     lease_retry: float = 2.0
     stale_group_seconds: int = 60
     """How long a group may run without its minimum before it is evicted; -1: for ever."""
+    binder_patience: float = handed_over.NO_PROGRESS_SECONDS
+    """How long a BindRequest may be without progress before its pod is told."""

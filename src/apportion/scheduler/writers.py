@@ -31,8 +31,8 @@ from apportion.core.operations import (
     Reserve,
     Unreserve,
 )
-from apportion.scheduler.bind_requests import BindRequestWriter
 from apportion.scheduler.place_notes import PlaceNotes
+from apportion.scheduler.sharing.bind_requests import BindRequestWriter
 
 FLEET_ONLY: tuple[type[Operation], ...] = (Unreserve,)  # nothing of them is on the server
 O_contra = TypeVar("O_contra", bound=Operation, contravariant=True)

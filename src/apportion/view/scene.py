@@ -19,6 +19,7 @@ from apportion.core.refusals import wants_of
 from apportion.view import queue_scene
 from apportion.view.pods import message_of
 from apportion.view.requests import read
+from apportion.view.sharing import handed_over
 from apportion.view.view import View
 
 MemoryUse = Mapping[tuple[str, str], int]  # MiB that pods use of devices of one node, by the UIDs of both
@@ -292,5 +293,6 @@ def _waiting(view: View) -> Iterator[tuple[str, str]]:
         reason = f"the pod has scheduling gates: {gates}" if gates else message_of(current)
         asked = view.shares.request_of(pod.uid)
         if asked is not None:
-            reason = f"the binder is binding the pod to node {asked.spec.selected_node}"
+            waits = f"the pod waits for the binder, for node {asked.spec.selected_node}"
+            reason = handed_over.told(current) or waits
         yield f"{pod.metadata.namespace}/{pod.metadata.name}", reason or "not processed yet"

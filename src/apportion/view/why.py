@@ -34,8 +34,11 @@ from apportion.view import not_admitted, queue_scene, rejections
 from apportion.view.pods import message_of
 from apportion.view.requests import Reading, read
 from apportion.view.sharing import handed_over, pod_shares
+from apportion.view.sharing.binder_state import BinderState
 from apportion.view.sharing.pod_shares import PodShare
 from apportion.view.view import View
+
+NOT_READ = BinderState()
 
 
 class PodState(StrEnum):
@@ -66,7 +69,7 @@ class Answer:
     shares: tuple[PodShare, ...] = ()
     refusal: Refusal | None = None
     told: str = ""
-    seconds: int = 0  # for which the binder has been binding it
+    seconds: int = 0  # for which it has been waiting for the binder
     note: str = ""  # what the reader may not see
 
 
@@ -76,6 +79,7 @@ def answer(
     policy: Policy,
     consolidation: Consolidation = Consolidation.GPUS,
     kept: Iterable[KeptPlace] = (),
+    binder: BinderState = NOT_READ,
 ) -> Answer:
     """What keeps this pod from running, as the cluster is now. `policy` and `consolidation` are those of the scheduler,
     `kept` are places that it keeps for the successors of pods that it moved."""
@@ -89,7 +93,7 @@ def answer(
             known = replace(known, sentence=never_admitted, layer=Layer.ADMISSION)
     asked = view.shares.request_of(pod.uid)
     if known is None and asked is not None:
-        known = _binding(key, asked, shares, view)
+        known = _binding(key, pod, reading, asked, shares, view, binder)
     if known is None:
         assert reading.request is not None
         outcome = _decided(view, reading.request, policy, consolidation, kept)
@@ -97,13 +101,16 @@ def answer(
     return replace(known, told="" if pod.spec.node_name else message_of(pod))
 
 
-def reported(pod: Pod, event: str, note: str, asked: BindRequest | None = None) -> Answer:
+def reported(
+    pod: Pod, event: str, note: str, asked: BindRequest | None = None, binder: BinderState = NOT_READ
+) -> Answer:
     """The answer for a reader who sees only the pod, its newest event about scheduling (empty: none), and its request
     to the binder."""
     key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    known = _from_pod(key, pod, read(pod), (), pod_shares.written_on(pod))
+    reading = read(pod)
+    known = _from_pod(key, pod, reading, (), pod_shares.written_on(pod))
     if known is None and asked is not None:
-        known = _binding(key, asked, (), None)
+        known = _binding(key, pod, reading, asked, (), None, binder)
     if known is not None:
         return replace(known, sentence=_with_event(known, event), note=note)
     said = message_of(pod) or event
@@ -136,11 +143,25 @@ def _from_pod(
     return None
 
 
-def _binding(key: str, asked: BindRequest, shares: tuple[PodShare, ...], view: View | None) -> Answer:
-    seconds = handed_over.age(asked, time.time())
-    sentence = handed_over.sentence(asked, shares, seconds, view)
-    node = NodeName(asked.spec.selected_node)
-    return Answer(key, PodState.BINDING, sentence, node=node, shares=shares, seconds=seconds)
+def _binding(
+    key: str,
+    pod: Pod,
+    reading: Reading,
+    asked: BindRequest,
+    shares: tuple[PodShare, ...],
+    view: View | None,
+    binder: BinderState,
+) -> Answer:
+    seconds, node = handed_over.age(asked, time.time()), NodeName(asked.spec.selected_node)
+    if not handed_over.is_overdue(asked, pod, seconds, view, binder):
+        sentence = handed_over.sentence(asked, shares, seconds, view, binder)
+        return Answer(key, PodState.BINDING, sentence, node=node, shares=shares, seconds=seconds)
+    assert reading.request is not None
+    refusal = handed_over.overdue(reading.request, asked, view, binder)
+    sentence = messages.of(refusal)
+    if view is None:  # the scheduler sees the reservation pods
+        sentence = handed_over.told(pod) or sentence
+    return Answer(key, PodState.BINDING, sentence, refusal.layer, node, (), shares, refusal, seconds=seconds)
 
 
 def _explained(

@@ -218,8 +218,7 @@ def _of_request(cluster: Cluster, pod: Json, spec: Json, ended: Any) -> list[Ent
     for group, planned in zip(spec["selectedGPUGroups"], spec["selectedDevices"], strict=True):
         device = _device_of(cluster, group, node, ended) or _places(cluster, node, ended)[0].get(group, planned)
         there = next((found[device] for name in _nodes(cluster) if device in (found := devices(cluster, name))), None)
-        mib = promised if promised and device == planned else _mib(pod, there) or promised
-        entries.append(Entry(group, device, mib))
+        entries.append(Entry(group, device, _mib(pod, there) or promised))
     return entries
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,13 +14,13 @@ from apportion.apis.custom_resources.bind_requests import FAILED, BindRequest
 from apportion.apis.custom_resources.kai_config import Config
 from apportion.apis.nodes import Node
 from apportion.apis.pods import Pod
+from apportion.cluster import clock
 from apportion.view.view import View
 from tests.builders import accelerators, nodes, pods
 from tests.builders.accelerators import A100
 
 GPU = names.NVIDIA_GPU
 RESERVATIONS = names.RESERVATION_NAMESPACE
-CREATED = "2026-01-01T00:00:00Z"
 
 
 class SharingWorld:
@@ -66,8 +67,10 @@ class SharingWorld:
         body = pods.our_pod(name, namespace=namespace, uid=f"uid-{name}", **options)
         return self._tell({**body, "status": {"phase": phase}}, Pod)
 
-    def asks(self, pod: Pod, node: str, *devices: str, mib: int, failed: str = "", group: str = "") -> BindRequest:
-        """The scheduler hands the pod to the binder."""
+    def asks(
+        self, pod: Pod, node: str, *devices: str, mib: int, failed: str = "", group: str = "", seconds: int = 0
+    ) -> BindRequest:
+        """The scheduler has handed the pod to the binder, so many seconds ago."""
         groups = [group or f"group-{device.replace('/', '-')}" for device in devices]
         spec = {
             "podName": pod.metadata.name,
@@ -79,7 +82,7 @@ class SharingWorld:
         }
         meta = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": f"request-{pod.metadata.name}"}
         status = {"phase": FAILED, "reason": failed} if failed else {}
-        meta["creationTimestamp"] = CREATED
+        meta["creationTimestamp"] = clock.timestamp_of(int(time.time()) - seconds)
         return self._tell({"metadata": meta, "spec": spec, "status": status}, BindRequest)
 
     def shares(self, name: str, node: str, *devices: str, mib: int, uuid: str = "", **options: Any) -> Pod:

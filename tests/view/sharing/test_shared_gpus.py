@@ -269,6 +269,19 @@ def test_g11_a_request_without_amounts_counts_by_what_the_pod_asks_for(shared: S
     assert not shared.gpu("GPU-1").shares
 
 
+def test_g04_a_fraction_of_gpus_of_different_memory_at_the_binder_counts_by_the_memory_of_each() -> None:
+    made = Shared()
+    gpus = [accelerators.gpu(f"GPU-{n}", product=T4, mig=False, memoryMiB=mib) for n, mib in enumerate((MIB, 4001))]
+    made.cluster.put(REPORTS, accelerators.accelerator("n1", gpus))
+    body = pods.our_pod("x", uid="uid-x", fraction="0.5", devices=2)
+    made.cluster.put(PODS, {**body, "status": {"phase": "Pending"}})
+    spec = {"podName": "x", "podUID": "uid-x", "selectedNode": "n1", "selectedGPUGroups": ["g", "h"]}
+    spec |= {"selectedDevices": ["GPU-0", "GPU-1"], "receivedGPU": {"count": 2, "memoryMiB": MIB // 2}}
+    metadata = {"name": "x", "namespace": "default", "uid": "request"}
+    made.cluster.put(BIND_REQUESTS, {"metadata": metadata, "spec": spec})
+    assert [made.gpu(uuid).shared_mib for uuid in ("GPU-0", "GPU-1")] == [MIB // 2, 2000]
+
+
 def test_x04_a_whole_gpu_is_assumed_elsewhere_once_the_assumed_one_is_shared() -> None:
     """Which GPU a pod has is not known until an agent says so; that one is shared says that it is another one."""
     made = Shared()

@@ -165,7 +165,7 @@ def test_x05_a_pod_that_is_being_bound_is_shown_on_its_gpu() -> None:
     pod = world.pod("a", memory=2000)
     world.asks(pod, "n1", "GPU-n1-0", mib=2000)
     assert gpus_of(world, "n1")[0].shares == (ShownShare("default/a", 48, 2000, bound=False),)
-    assert scene(world.view).waiting == [("default/a", "the binder is binding the pod to node n1")]
+    assert scene(world.view).waiting == [("default/a", "the pod waits for the binder, for node n1")]
     assert "1 default/a 2000 MiB, being bound" in drawn(world)
     shown = queue_scene.queue_scene(world.view)
     assert not shown.lost, "it waits for no queue any more"
@@ -200,7 +200,8 @@ def test_x01_a_pod_at_the_binder_is_told_where_it_goes_and_what_its_reservation_
     answer = asked(world, pod)
     assert (answer.state, answer.node, answer.layer) == (PodState.BINDING, "n1", "")
     gpu = status.get("holds", "GPU-n1-0") if status else "GPU-n1-0"
-    start = f"The binder has been binding the pod to node n1 for {answer.seconds} s: 20480 of 40960 MiB of GPU {gpu}."
+    waited = f"The pod has been waiting for the binder for {answer.seconds} s"
+    start = f"{waited}, for node n1: 20480 of 40960 MiB of GPU {gpu}."
     assert answer.sentence.startswith(start)
     assert answer.sentence.endswith(said)
     assert why_command.as_text(answer).startswith("default/a is being bound")
@@ -211,7 +212,7 @@ def test_x01_a_reader_of_one_namespace_is_told_where_the_pod_goes_and_nothing_of
     pod = world.pod("a", fraction="0.5")
     answer = why.reported(pod, "", "a note", world.asks(pod, "n1", "GPU-n1-0", mib=20480))
     assert (answer.state, answer.note) == (PodState.BINDING, "a note")
-    assert answer.sentence.endswith(" s: GPU GPU-n1-0.")
+    assert answer.sentence.endswith(" s, for node n1: GPU GPU-n1-0.")
     assert RESERVATIONS not in answer.sentence
 
 

@@ -38,8 +38,12 @@ def of(refusal: Refusal, *, reader: str = "") -> str:
 
 def attempt_in(text: str) -> Code | None:
     """The reason that an attempt to bind the pod found out, if this is its text: no decision can give it again."""
-    codes = (code for code in Code if code.row.from_attempt)
-    return next((code for code in codes if text.startswith(_start(code) + code.row.words.split("{")[0])), None)
+    return next((code for code in Code if code.row.from_attempt and gives(text, code)), None)
+
+
+def gives(text: str, code: Code) -> bool:
+    """Whether this is the text of a refusal for that reason, whose own words must begin the text."""
+    return text.startswith(_start(code) + code.row.words.split("{")[0])
 
 
 def _start(code: Code) -> str:

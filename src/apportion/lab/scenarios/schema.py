@@ -25,6 +25,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Indices = Index | list[Index]
 Number = Annotated[int, msgspec.Meta(ge=-1)] | Annotated[float, msgspec.Meta(ge=-1)]
+Memory = Annotated[int, msgspec.Meta(ge=1, le=2**31)]  # MiB of a GPU
 Amount = str | int | float  # a Kubernetes quantity
 Texts = str | list[str]
 
@@ -38,7 +39,7 @@ class ScenarioGpus(ScenarioPart, frozen=True, kw_only=True):
 
     count: Annotated[int, msgspec.Meta(ge=0, le=MOST_GPUS)] = 1
     model: str | None = None
-    memory: Count | None = None
+    memory: Memory | None = None
     mig: bool | None = None
 
 
@@ -57,7 +58,7 @@ class ScenarioNode(ScenarioPart, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST)] | None = None
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MOST_GPUS)] | list[ScenarioGpus] = 0
     model: str = MODEL
-    memory: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None  # MiB of each GPU
+    memory: Memory | None = None
     mig: bool | None = None
     unhealthy: list[Index] = []
     foreign: list[ScenarioForeignSlice] = []

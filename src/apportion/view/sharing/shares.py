@@ -59,8 +59,8 @@ class Shares:
 
     def reservation_of(self, group: str) -> Pod | None:
         """The pod that holds a shared GPU; of several one that says which GPU it has."""
-        found = self._reservations.get(group, {})
-        return min(found.values(), key=_without_gpu, default=None)
+        found = min(self._reservations.get(group, {}).values(), key=_without_gpu, default=None)
+        return self._pods.get(found.uid, found) if found is not None else None  # its status may be newer
 
     def request_of(self, uid: PodUID) -> BindRequest | None:
         """What the binder is to do with a pod that has no node yet; a request that failed does not count."""
@@ -163,14 +163,13 @@ class Shares:
         self._claim(uid, NO_NODE, {})
 
     def _of_request(self, asked: Request, wanted: BindRequest) -> Iterator[SharedGpu]:
-        spec, share = wanted.spec, asked.share
-        assert share is not None
+        """A request has one amount, that of its first GPU: of another model the pod takes another one (G04)."""
+        spec = wanted.spec
         promised = spec.received_gpu.memory_mib if spec.received_gpu is not None else 0
         node = NodeName(spec.selected_node)
         for group, planned in zip(spec.selected_gpu_groups, spec.selected_devices, strict=False):
             device = self._device_of(group, node) or self._devices.device_of(group, node, DeviceUUID(planned))
-            mib = promised if promised and device == planned else self._mib(asked, device, node) or promised
-            yield SharedGpu(group, device, mib)
+            yield SharedGpu(group, device, self._mib(asked, device, node) or promised)
 
     def _of_bound_pod(self, uid: PodUID, pod: Pod) -> list[SharedGpu]:
         node = pod.spec.node_name
