@@ -31,12 +31,12 @@ def with_sharing(real_planes: Installed) -> Iterator[Installed]:
 def test_g01_g02_g03_g05_g06_g08_document_001_holds(with_sharing: Installed, namespace: str, tmp_path: Path) -> None:
     kubeconfig = with_sharing.cluster.kubeconfig
     terminal = Terminal(document_001.EXAMPLES, tmp_path / "home", kubeconfig=kubeconfig, namespace=namespace)
-    document_001.walk(NamespacedKubectl(with_sharing, namespace), terminal, memory_portion="0.04")
+    document_001.walk(NamespacedKubectl(with_sharing, namespace), terminal, memory_portion="0.041")
 
 
 @pytest.mark.timeout(600)
 def test_q02_g02_the_pod_of_document_004_runs_in_its_queue(with_sharing: Installed, tmp_path: Path) -> None:
     terminal = Terminal(document_001.EXAMPLES, tmp_path / "home", kubeconfig=with_sharing.cluster.kubeconfig)
     tell = NamespacedKubectl(with_sharing, "gpu-workload")
-    runs = partial(document_001.sample_runs_until_its_deadline, portion="0.04", charge="41m")
+    runs = partial(document_001.sample_runs_until_its_deadline, portion="0.041", charge="41m")
     document_001.pod_of_document_004(tell, terminal, runs)

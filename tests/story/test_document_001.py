@@ -32,7 +32,7 @@ def terminal(sharing_cluster: ServingCluster, tmp_path: Path) -> Terminal:
 @pytest.mark.kubectl
 @pytest.mark.timeout(600)
 def test_g01_g02_g03_g05_g06_g08_document_001_holds(sharing_cluster: ServingCluster, terminal: Terminal) -> None:
-    document_001.walk(NamespacedKubectl(sharing_cluster, "default"), terminal, memory_portion="0.048")
+    document_001.walk(NamespacedKubectl(sharing_cluster, "default"), terminal, memory_portion="0.049")
 
 
 def test_q02_g02_the_example_is_the_pod_of_document_004() -> None:
