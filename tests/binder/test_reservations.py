@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from apportion.apis import kinds, names
 from apportion.apis.custom_resources.das_operator import DASOperator
+from apportion.apis.meta import Bare
 from apportion.apis.pods import Pod
 from apportion.apis.shared_gpus import encode_sharers, reservation_name, sharers_of
 from apportion.binder import reservations
+from apportion.cluster.transport import HttpRequest, Response
 from tests.binder.cluster import KAI, MIB, SharingCluster, binding, bound_or_failed
 from tests.binder.stand_in_kubelet import RESERVATIONS
 from tests.builders import pods
 from tests.scheduler.cluster import until
+from tests.scheduler.cut_connections import Onwards
 
 
 async def two_sharers(cluster: SharingCluster) -> tuple[list[str], list[str], Pod]:
@@ -117,6 +121,42 @@ async def test_g04_g05_a_gpu_on_which_pods_of_another_group_run_is_not_shared(
         await shared.withdraw("b")
         await shared.request(await shared.get("b"), gpus[1])
         await shared.running("b")
+
+
+async def test_g05_a_pod_that_was_deleted_while_it_joined_blocks_no_gpu(shared: SharingCluster) -> None:
+    gpus = await shared.node(gpus=1)
+    wire, joins, on = shared.api.wire(), asyncio.Event(), asyncio.Event()
+
+    async def joining_waits(request: HttpRequest, onwards: Onwards) -> Response:
+        if request.method == "PATCH" and f"/{RESERVATIONS}/pods/" in request.path:
+            joins.set()
+            await on.wait()
+        return await onwards()
+
+    async with binding(shared, wire):
+        groups = await shared.request(await shared.pod("a"), gpus[0])
+        await shared.running("a")
+        wire.fault = joining_waits
+        await shared.request(await shared.pod("b"), gpus[0], groups=groups)
+        await joins.wait()
+        await shared.delete("b")
+        await until(lambda: not_requested(shared, "b"))
+        await asyncio.sleep(0.3)  # until the binder has seen it, too; if it has not, there is less to test
+        wire.fault = None
+        on.set()
+        await shared.delete("a")
+        await until(lambda: nothing_reserved(shared))
+        await shared.request(await shared.pod("c"), gpus[0])
+        await shared.running("c")
+
+
+async def not_requested(cluster: SharingCluster, name: str) -> bool:
+    found = await cluster.client.list(kinds.BIND_REQUESTS, into=Bare)
+    return name not in [item.metadata.name for item in found.items]
+
+
+async def nothing_reserved(cluster: SharingCluster) -> bool:
+    return not await cluster.reservations()
 
 
 async def test_g10_a_gpu_that_the_device_plugin_hands_out_twice_is_shared_by_one_group(shared: SharingCluster) -> None:

@@ -30,25 +30,25 @@ class GpuUsers:
         informers.requests.on_change(self._request_changed)
 
     async def claim(self, gpu: DeviceUUID, node: NodeName, group: str, uid: PodUID) -> None:
-        """Until the informer has seen the pod bound, or its BindRequest failed. Raises CannotBind."""
+        """Until the informer has seen the pod bound, or its BindRequest failed or withdrawn. Raises CannotBind."""
         claims = self._claims.get(gpu, {})
-        if any(other != group for other in claims.values()):
+        if any(other != group and self._informers.is_requested(claimant) for claimant, other in claims.items()):
             raise CannotBind(f"another group of pods is about to share GPU {gpu} of node {node}")
         self._claims.setdefault(gpu, {})[uid] = group
         self._claimed.setdefault(uid, set()).add(gpu)
         for pod in self._informers.running_on(gpu, node):
-            if _uses(pod, gpu, group) and await self._still_uses(pod, gpu, group):
+            if _in_another_group(pod, gpu, group) and await self._still_runs(pod, gpu, group):
                 self._release(uid)
                 raise CannotBind(f"pods of another group run on GPU {gpu} of node {node}")
 
-    async def _still_uses(self, seen: Pod, gpu: DeviceUUID, group: str) -> bool:
+    async def _still_runs(self, seen: Pod, gpu: DeviceUUID, group: str) -> bool:
         """The informer may not have seen its end."""
         meta = seen.metadata
         try:
             pod = await self._client.get(PODS, meta.name, namespace=meta.namespace, into=Pod)
         except errors.NotFound:
             return False
-        return pod.uid == seen.uid and not pod.terminal and _uses(pod, gpu, group)
+        return pod.uid == seen.uid and not pod.terminal and _in_another_group(pod, gpu, group)
 
     def _release(self, uid: PodUID) -> None:
         for gpu in self._claimed.pop(uid, ()):
@@ -68,6 +68,6 @@ class GpuUsers:
             self._release(PodUID(old.spec.pod_uid))
 
 
-def _uses(pod: Pod, gpu: DeviceUUID, group: str) -> bool:
-    """Whether it shares the GPU in another group."""
+def _in_another_group(pod: Pod, gpu: DeviceUUID, group: str) -> bool:
+    """Whether that is how it shares the GPU."""
     return any(gpu in (each.uuid, each.device) and each.group != group for each in shared_gpus_of(pod.metadata))

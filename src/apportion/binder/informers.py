@@ -32,7 +32,10 @@ class Informers:
             client,
             kinds.BIND_REQUESTS,
             into=BindRequest,
-            indexes={BY_GROUP: lambda request: request.spec.selected_gpu_groups},
+            indexes={
+                BY_GROUP: lambda request: request.spec.selected_gpu_groups,
+                BY_UID: lambda request: (request.spec.pod_uid,),
+            },
         )
         self.pods = Informer(
             client,
@@ -70,6 +73,10 @@ class Informers:
     async def synced(self) -> None:
         for informer in self._all:
             await informer.synced()
+
+    def is_requested(self, uid: PodUID) -> bool:
+        """Whether a pod is to be bound, or was bound, by a BindRequest that did not fail."""
+        return any(not request.failed for request in self.requests.indexed(BY_UID, uid))
 
     def is_reservation(self, pod: Pod) -> bool:
         return pod.metadata.namespace == self._reservation_namespace
