@@ -126,6 +126,10 @@ def taints_evict(tell: KubectlSession) -> None:
     try:
         tell.aside("taint", "node", node, "kubectl-test=yes:NoExecute")
         tell.aside("wait", "--for=delete", "pod/evicted", "--timeout=60s")
+        # Of a NoExecute taint the kubelet and the controller that evicts may learn later than the scheduler that it is
+        # gone: they would reject or delete the pod that waited for it.
+        tell.aside("taint", "node", node, "kubectl-test=yes:NoSchedule")
+        tell.aside("taint", "node", node, "kubectl-test:NoExecute-")
         tell("apply", "-f", "-", input=yaml.safe_dump(samples.pod("waits")))
         said = tell.until(("describe", "pod", "waits"), lambda said: "FailedScheduling" in said)
         assert "untolerated taint" in said

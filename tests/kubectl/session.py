@@ -22,6 +22,7 @@ from tests.environments.waiting import NeverHappenedError, until
 
 Json = dict[str, Any]
 NAMESPACE = "kubectl-user"
+LONGEST_SECONDS = 90  # of one command; those that wait say themselves for how long, and what they waited for
 
 
 class KubectlSession:
@@ -101,7 +102,7 @@ class KubectlSession:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=LONGEST_SECONDS,
             check=False,
             cwd=self.folder,
             env=self._environment | ({"KUBE_EDITOR": editor} if editor else {}),

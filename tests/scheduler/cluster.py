@@ -208,6 +208,7 @@ class ApiCluster:
                 for item in (await self.client.list(kind, into=Bare)).items:
                     if item.metadata.namespace in {"", "default", NAMESPACE}:
                         await self._remove(kind, item)
+        await self.client.raw("DELETE", kinds.EVENTS.path(namespace="default"))
 
     async def free_slices(self) -> None:
         """What agents do, over and over: free what no live pod uses, then take the finalizer off."""

@@ -106,11 +106,6 @@ async def no_claims(cluster: ApiCluster) -> bool:
     return not await cluster.claims()
 
 
-async def clear(cluster: ApiCluster) -> None:
-    await cluster.clear()
-    await cluster.client.raw("DELETE", "/api/v1/namespaces/default/events")
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_s06_r02_killed_at_every_call_it_makes_it_loses_and_doubles_nothing(
@@ -118,7 +113,7 @@ async def test_s06_r02_killed_at_every_call_it_makes_it_loses_and_doubles_nothin
 ) -> None:
     cluster = each_cluster
     calls = await told_once(cluster)
-    await clear(cluster)
+    await cluster.clear()
     kinds_of_calls = {call.split("/")[-1] if "binding" in call else call for call in calls}
     assert any(call.endswith("/binding") for call in calls), kinds_of_calls
     cuts = cuts_of(calls, writes=SAMPLE, any_calls=SAMPLE // 3)
@@ -129,6 +124,6 @@ async def test_s06_r02_killed_at_every_call_it_makes_it_loses_and_doubles_nothin
         except BaseException as error:
             error.add_note(f"cut at call {number} ({calls[number]}), {'after' if after else 'before'} the server acted")
             raise
-        await clear(cluster)
+        await cluster.clear()
     print(f"{len(cuts)} stories, {reached} of them cut, {len(calls)} calls each")
     assert reached >= len(cuts) // 4

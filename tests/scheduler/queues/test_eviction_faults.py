@@ -77,7 +77,6 @@ async def told_evicted(cluster: ApiCluster) -> set[str]:
 
 @pytest.fixture
 async def wiped(each_cluster: ApiCluster) -> Any:
-    await each_cluster.client.raw("DELETE", kinds.EVENTS.path(namespace=NAMESPACE))  # of other tests
     yield each_cluster
     await clear(each_cluster)
 

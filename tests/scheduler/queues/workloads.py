@@ -91,7 +91,6 @@ async def clear(cluster: ApiCluster) -> None:
                 await cluster.client.delete(kind, item.metadata.name, namespace=item.metadata.namespace or None)
     with suppress(errors.NotFound):
         await cluster.client.delete(kinds.CONFIG_MAPS, names.PLACE_NOTES, namespace=names.DAS_NAMESPACE)
-    await cluster.client.raw("DELETE", f"/api/v1/namespaces/{NAMESPACE}/events")
 
 
 @dataclass
