@@ -124,7 +124,7 @@ async def test_g04_g05_a_gpu_on_which_pods_of_another_group_run_is_not_shared(
 
 
 async def test_g05_a_pod_that_was_deleted_while_it_joined_blocks_no_gpu(shared: SharingCluster) -> None:
-    gpus = await shared.node(gpus=1)
+    gpus, elsewhere = await shared.node(gpus=1), await shared.node("n2", gpus=1)
     wire, joins, on = shared.api.wire(), asyncio.Event(), asyncio.Event()
 
     async def joining_waits(request: HttpRequest, onwards: Onwards) -> Response:
@@ -141,10 +141,12 @@ async def test_g05_a_pod_that_was_deleted_while_it_joined_blocks_no_gpu(shared: 
         await joins.wait()
         await shared.delete("b")
         await until(lambda: not_requested(shared, "b"))
-        await asyncio.sleep(0.3)  # until the binder has seen it, too; if it has not, there is less to test
+        await shared.request(await shared.pod("later"), elsewhere[0], node="n2")
+        await shared.running("later")  # so the binder has seen that the request before is gone
         wire.fault = None
         on.set()
         await shared.delete("a")
+        await shared.delete("later")
         await until(lambda: nothing_reserved(shared))
         await shared.request(await shared.pod("c"), gpus[0])
         await shared.running("c")
